@@ -7,12 +7,17 @@
 namespace millrace::kernels::testing {
 namespace {
 
-class BitsTest : public ::testing::TestWithParam<Isa> {
+struct Way {
+  Isa isa;
+  Activations activations = Activations::kF32;
+};
+
+class BitsTest : public ::testing::TestWithParam<Way> {
  protected:
   BitsTest() {
     for (int threads = 1; threads <= 4; ++threads) {
       pools_.push_back(std::make_unique<ThreadPool>(threads));
-      ops_.push_back(make_ops(GetParam(), *pools_.back()));
+      ops_.push_back(make_ops(GetParam().isa, *pools_.back(), GetParam().activations));
     }
   }
   std::vector<std::unique_ptr<ThreadPool>> pools_;
@@ -77,7 +82,7 @@ TEST_P(BitsTest, LinearInEveryBatchSize) {
 
 // Big enough that every way through the code is taken: inline and threaded, direct and blocked, several depth blocks.
 TEST_P(BitsTest, LinearAcrossBlocks) {
-  if (GetParam() == Isa::kRef) GTEST_SKIP() << "the scalar reference has no blocks; its small case runs above";
+  if (GetParam().isa == Isa::kRef) GTEST_SKIP() << "the scalar reference has no blocks; its small case runs above";
   const int64_t rows = 150;
   uint64_t seed = 100;
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16}) {
@@ -104,7 +109,7 @@ TEST_P(BitsTest, LinearOfPackedWeights) {
     for (const auto& [n, k] : {std::pair<int64_t, int64_t>{1, 1}, {16, 32}, {17, 33}, {70, 515}, {97, 1100}, {40, 0}}) {
       SCOPED_TRACE(fmt::format("N {} K {} {}", n, k, dtype_name(dtype)));
       const Weights w({n, k}, dtype, ++seed, 2);
-      const Result<Weight> packed = pack_weight(GetParam(), w.view, *pools_[2]);
+      const Result<Weight> packed = pack_weight(GetParam().isa, w.view, *pools_[2]);
       ASSERT_TRUE(packed.ok()) << packed.status().to_string();
       Matrix x = Matrix::random(40, k, ++seed);
       for (int64_t rows : {1, 3, 6, 7, 16, 17, 40}) {
@@ -236,8 +241,18 @@ TEST_P(BitsTest, SwigluAtEveryOffset) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Isas, BitsTest, ::testing::ValuesIn(available_isas()),
-                         [](const auto& info) { return std::string(isa_name(info.param)); });
+std::vector<Way> all_ways() {
+  std::vector<Way> ways;
+  for (const Isa isa : available_isas()) {
+    ways.push_back({isa});
+    ways.push_back({isa, Activations::kBF16});
+  }
+  return ways;
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, BitsTest, ::testing::ValuesIn(all_ways()), [](const auto& info) {
+  return fmt::format("{}_{}", isa_name(info.param.isa), activations_name(info.param.activations));
+});
 
 }  // namespace
 }  // namespace millrace::kernels::testing

@@ -61,6 +61,17 @@ Result<Weight> restore_weight(Isa isa, DType dtype, const Shape& shape,
   return weight;
 }
 
+std::string_view activations_name(Activations activations) {
+  return activations == Activations::kBF16 ? "bf16" : "f32";
+}
+
+Result<Activations> activations_from_name(std::string_view name) {
+  for (const Activations activations : {Activations::kF32, Activations::kBF16}) {
+    if (name == activations_name(activations)) return activations;
+  }
+  return invalid_argument("activations are '{}'; wanted f32 or bf16", name);
+}
+
 std::string_view isa_name(Isa isa) {
   switch (isa) {
     case Isa::kRef:
@@ -86,16 +97,6 @@ bool tiles_permitted() {
   constexpr long kTileData = 18;               // the state component of the tiles
   static const bool permitted = syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   return permitted;
-}
-
-// All as with AVX-512 but products with bf16 weights.
-const KernelTable& amx_kernels() {
-  static const KernelTable table = [] {
-    KernelTable made = kAvx512Kernels;
-    made.linear[static_cast<int>(WeightKind::kBF16)] = &kAmxLinearKernels;
-    return made;
-  }();
-  return table;
 }
 
 }  // namespace
@@ -135,15 +136,33 @@ Result<Isa> resolve_isa() {
   return best;
 }
 
-std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool) {
-  CHECK(isa_available(isa));
+namespace {
+
+constexpr auto kBF16 = static_cast<std::size_t>(WeightKind::kBF16);
+
+// amx is avx512 but for products with bf16 weights.
+KernelTable kernels_of(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx2) return make_cpu_ops(isa_name(isa), kAvx2Kernels, pool);
-  if (isa == Isa::kAvx512) return make_cpu_ops(isa_name(isa), kAvx512Kernels, pool);
-  if (isa == Isa::kAmx) return make_cpu_ops(isa_name(isa), amx_kernels(), pool);
+  if (isa == Isa::kAvx2) return kAvx2Kernels;
+  if (isa == Isa::kAvx512 || isa == Isa::kAmx) {
+    KernelTable table = kAvx512Kernels;
+    if (cpu_info().avx512_bf16) table.rounded = &kAvx512Bf16LinearKernels;
+    if (isa == Isa::kAmx) table.linear[kBF16] = &kAmxLinearKernels, table.rounded = &kAmxRoundedLinearKernels;
+    return table;
+  }
 #endif
-  if (isa == Isa::kGeneric) return make_cpu_ops(isa_name(isa), kGenericKernels, pool);
-  return make_ref_ops();
+  CHECK(isa == Isa::kGeneric);
+  return kGenericKernels;
+}
+
+}  // namespace
+
+std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool, Activations activations) {
+  CHECK(isa_available(isa));
+  if (isa == Isa::kRef) return make_ref_ops(activations);
+  KernelTable table = kernels_of(isa);
+  if (activations == Activations::kBF16) table.linear[kBF16] = table.rounded;
+  return make_cpu_ops(isa_name(isa), table, pool);
 }
 
 Result<std::unique_ptr<Ops>> make_ops(ThreadPool& pool) {

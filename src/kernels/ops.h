@@ -16,12 +16,15 @@
 //              weights: x = h + m + l, three bf16 numbers that hold all its bits (cut, not rounded); for each 32 of k,
 //              ascending from +0, one tile product each with h, m and l onto one f32 sum; then + bias, then + the old
 //              y. The tile product takes numbers below 2^-126 for zero, and an infinite weight gives NaN.
-//              Of quantized weights, in all but ref: each row of x is quantized too, by 32 elements: dx = max |x| / 127
-//              in f32, q = x * (127 / max |x|) to the nearest integer, ties to even; the products of integers are
-//              summed exactly; per block of 32 of k, ascending from +0, sum = (dw * dx) * isum + sum, fused in avx2,
-//              avx512 and amx, which therefore agree to the bit. kernels/cpu/panel_table.h has the types with blocks of
-//              256 and the rest. A block of x with a NaN or an infinity gives NaN in all of that row. ref reads the
-//              blocks as floats and sums in f64 with x as it is.
+//              With Activations::kBF16, of bf16 weights: x is rounded to bf16, then for each block of 256 of k one
+//              chain from +0 over the pairs (2i, 2i+1), ascending, sum = x[2i] * w[2i] + (x[2i+1] * w[2i+1] + sum), and
+//              on as above; numbers below 2^-126 are zero. generic, avx2 and avx512 agree to the bit, with AVX512_BF16
+//              and without. amx: one tile product for each 32 of k. Of quantized weights, in all but ref: each row of x
+//              is quantized too, by 32 elements: dx = max |x| / 127 in f32, q = x * (127 / max |x|) to the nearest
+//              integer, ties to even; the products of integers are summed exactly; per block of 32 of k, ascending from
+//              +0, sum = (dw * dx) * isum + sum, fused in avx2, avx512 and amx, which therefore agree to the bit.
+//              kernels/cpu/panel_table.h has the types with blocks of 256 and the rest. A block of x with a NaN or an
+//              infinity gives NaN in all of that row. ref reads the blocks as floats and sums in f64 with x as it is.
 //   rms_norm   of squares: 4 W lanes, W = 8 (16 in avx512 and amx), lane l sums x[i]^2 over i = l, l + 4 W, ... from
 //              +0, ascending; what is left after the last whole group of 4 W goes to lanes 0 .. W-1 in turn. Then lanes
 //              l, l + W, l + 2 W and l + 3 W are added as (0+1) + (2+3); then, where W is 16, l and l + 8; then eight
@@ -280,6 +283,13 @@ inline constexpr Isa kAllIsas[] = {Isa::kRef, Isa::kGeneric, Isa::kAvx2, Isa::kA
 
 std::string_view isa_name(Isa isa);
 
+// What products with plain bf16 weights take for x; others (f32, f16, quantized weights) do not differ. kBF16 rounds x
+// to nearest, ties to even, which halves the work on processors with products of bf16 and takes a third of it on AMX.
+enum class Activations : uint8_t { kF32, kBF16 };
+
+std::string_view activations_name(Activations activations);  // "f32", "bf16"
+Result<Activations> activations_from_name(std::string_view name);
+
 // True where this build and this processor can run it.
 bool isa_available(Isa isa);
 
@@ -288,7 +298,7 @@ bool isa_available(Isa isa);
 Result<Isa> resolve_isa();
 
 // `pool` must outlive the Ops. `isa` must be available (CHECK).
-std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool);
+std::unique_ptr<Ops> make_ops(Isa isa, ThreadPool& pool, Activations activations = Activations::kF32);
 
 // make_ops(resolve_isa()).
 Result<std::unique_ptr<Ops>> make_ops(ThreadPool& pool);

@@ -34,7 +34,7 @@ class CpuOps final : public Ops {
         panels_(panel_table(name), pool),
         linear_(table.linear, pool),
         scratch_(make_scratch(pool)),
-        attention_(table, pool, scratch_) {}
+        attention_(table_, pool, scratch_) {}
 
   std::string_view name() const override { return name_; }
 
@@ -212,7 +212,7 @@ class CpuOps final : public Ops {
   }
 
   std::string_view name_;
-  const KernelTable& table_;
+  const KernelTable table_;
   ThreadPool& pool_;
   PanelLinear panels_;           // products with packed quantized weights
   CpuLinear linear_;             // products with all others

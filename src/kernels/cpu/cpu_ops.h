@@ -7,7 +7,7 @@
 
 namespace millrace::kernels {
 
-// `table` and `pool` must outlive the Ops; `name` is a literal.
+// `pool` must outlive the Ops; `name` is a literal.
 std::unique_ptr<Ops> make_cpu_ops(std::string_view name, const KernelTable& table, ThreadPool& pool);
 
 }  // namespace millrace::kernels

@@ -63,6 +63,7 @@ struct AttentionPart {
 
 struct KernelTable {
   const LinearKernel* linear[3];  // by WeightKind
+  const LinearKernel* rounded;    // of bf16 weights, where activations are bf16 too
   void (*widen)(WeightKind kind, const void* from, int64_t count, float* to);
   // One row; every `group` elements are normalized alone. y may be x.
   void (*rms_norm)(const float* x, int64_t width, const float* weight, int64_t group, float epsilon, float* y);
@@ -89,7 +90,9 @@ extern const KernelTable kGenericKernels;
 #if defined(__x86_64__)
 extern const KernelTable kAvx2Kernels;
 extern const KernelTable kAvx512Kernels;
-extern const LinearKernel kAmxLinearKernels;  // bf16
+extern const LinearKernel kAvx512Bf16LinearKernels;  // KernelTable::rounded
+extern const LinearKernel kAmxLinearKernels;         // bf16
+extern const LinearKernel kAmxRoundedLinearKernels;  // KernelTable::rounded
 #endif
 
 }  // namespace millrace::kernels

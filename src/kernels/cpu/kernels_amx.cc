@@ -6,6 +6,9 @@
 // one f32 sum in one tile: for each 32 of k, ascending, the products with h, then those with m, then those with l. How
 // the instruction adds 32 products to an element is its own affair, always the same, and knows no other row or column.
 // It takes numbers below 2^-126 for zero: parts of an x that is itself below 2^-110, and such weights.
+//
+// Where activations are bf16 (Activations::kBF16), x is one part, itself rounded to nearest, ties to even, and the sums
+// are those of one product for each 32 of k.
 #if defined(__x86_64__)
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 says it of the intrinsics' own "undefined" vectors
@@ -19,7 +22,7 @@ namespace {
 
 constexpr int64_t kRows = 16;   // of a tile
 constexpr int64_t kDepth = 32;  // of k in one tile of weights
-constexpr int64_t kParts = 3;   // of an x
+constexpr int kExactParts = 3;  // of an x that keeps all its bits; 1 where it is rounded
 // A part: so many rows take 768 KiB of packed x for each kChunkSteps of k, which stay in the level-2 cache.
 constexpr int64_t kBlockRows = 128;
 constexpr int64_t kBlockPanels = 16;
@@ -62,9 +65,19 @@ inline __m512 upper_half(__m512 x) {
   return _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(-65536)));
 }
 
-// The three parts of 16 elements. An infinity is all in the first; the first of a NaN may be an infinity, but then what
-// is left is NaN.
-inline void split(__m512 x, __m512 (&parts)[kParts]) {
+// 16 elements, rounded to what their upper halves hold. A NaN stays one.
+inline __m512 rounded(__m512 x) {
+  const __m512i bits = _mm512_castps_si512(x);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i nearest = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(nearest, _mm512_fpclass_ps_mask(x, 0x81), quiet));
+}
+
+// The parts of 16 elements. Of three: an infinity is all in the first; the first of a NaN may be an infinity, but then
+// what is left is NaN.
+inline void split(__m512 x, __m512 (&parts)[1]) { parts[0] = rounded(x); }
+inline void split(__m512 x, __m512 (&parts)[kExactParts]) {
   const __mmask16 infinite = _mm512_fpclass_ps_mask(x, 0x18);
   parts[0] = upper_half(x);
   const __m512 rest = _mm512_mask_sub_ps(_mm512_setzero_ps(), static_cast<__mmask16>(~infinite), x, parts[0]);
@@ -81,21 +94,22 @@ inline void store_bf16(void* to, __m512 a, __m512 b) {
 int64_t padded(int64_t k) { return (k + kDepth - 1) / kDepth * kDepth; }
 inline __mmask16 first(int64_t n) { return static_cast<__mmask16>(n >= 16 ? 0xffff : n <= 0 ? 0 : (1 << n) - 1); }
 
-// A tile: for each 32 of k, for each part, its rows of 32 bf16.
+// A tile: for each 32 of k, for each of P parts, its rows of 32 bf16.
+template <int P>
 void pack(const float* x, int64_t x_stride, int64_t rows, int64_t k, int64_t tile_begin, int64_t tile_end,
           void* packed) {
   for (int64_t tile = tile_begin; tile < tile_end; ++tile) {
     const int64_t row = tile * kRows;
     const int64_t height = rows - row < kRows ? rows - row : kRows;
-    char* to = static_cast<char*>(packed) + row * padded(k) * 2 * kParts;
+    char* to = static_cast<char*>(packed) + row * padded(k) * 2 * P;
     for (int64_t r = 0; r < height; ++r) {
       const float* from = x + (row + r) * x_stride;
       for (int64_t i = 0; i < k; i += kDepth) {
-        __m512 low[kParts], high[kParts];
+        __m512 low[P], high[P];
         split(_mm512_maskz_loadu_ps(first(k - i), from + i), low);
         split(_mm512_maskz_loadu_ps(first(k - i - 16), from + i + 16), high);
-        char* line = to + i / kDepth * kParts * height * 64 + r * 64;
-        for (int p = 0; p < kParts; ++p) store_bf16(line + p * height * 64, low[p], high[p]);
+        char* line = to + i / kDepth * P * height * 64 + r * 64;
+        for (int p = 0; p < P; ++p) store_bf16(line + p * height * 64, low[p], high[p]);
       }
     }
   }
@@ -119,10 +133,12 @@ struct Group {
 #define MULTIPLY_COLUMN(c, from, stride) \
   TILE_LOAD(7, from, stride);            \
   TILE_MULTIPLY(c, 4, 7);                \
-  TILE_MULTIPLY(c, 5, 7);                \
-  TILE_MULTIPLY(c, 6, 7)
+  if constexpr (P > 1) {                 \
+    TILE_MULTIPLY(c, 5, 7);              \
+    TILE_MULTIPLY(c, 6, 7);              \
+  }
 
-template <int C>
+template <int C, int P>
 inline __attribute__((always_inline)) void multiply(const Group& group) {
   if (group.first) {
     TILE_ZERO(0);
@@ -138,14 +154,16 @@ inline __attribute__((always_inline)) void multiply(const Group& group) {
   const char *x = group.x, *w0 = group.weight[0], *w1 = group.weight[1];
   const char *ahead0 = group.ahead[0], *ahead1 = group.ahead[1];
   const int64_t part = group.height * 64, stride0 = group.stride[0], stride1 = group.stride[1];
-  for (int64_t step = 0; step < group.steps; ++step, x += kParts * part, w0 += kRows * stride0, w1 += kRows * stride1) {
+  for (int64_t step = 0; step < group.steps; ++step, x += P * part, w0 += kRows * stride0, w1 += kRows * stride1) {
     for (int64_t i = 0; i < group.ahead_lines; ++i, ahead0 += 64, ahead1 += 64) {
       _mm_prefetch(ahead0, _MM_HINT_T1);
       if constexpr (C > 2) _mm_prefetch(ahead1, _MM_HINT_T1);
     }
     TILE_LOAD(4, x, 64);
-    TILE_LOAD(5, x + part, 64);
-    TILE_LOAD(6, x + 2 * part, 64);
+    if constexpr (P > 1) {
+      TILE_LOAD(5, x + part, 64);
+      TILE_LOAD(6, x + 2 * part, 64);
+    }
     MULTIPLY_COLUMN(0, w0, stride0);
     if constexpr (C > 1) {
       MULTIPLY_COLUMN(1, w0 + 64, stride0);
@@ -163,11 +181,12 @@ inline __attribute__((always_inline)) void multiply(const Group& group) {
   if constexpr (C > 3) TILE_STORE(3, group.sums + 768, 64);
 }
 
+template <int P>
 void multiply_group(const Group& group, int64_t columns) {
-  if (columns > 48) return multiply<4>(group);
-  if (columns > 32) return multiply<3>(group);
-  if (columns > 16) return multiply<2>(group);
-  multiply<1>(group);
+  if (columns > 48) return multiply<4, P>(group);
+  if (columns > 32) return multiply<3, P>(group);
+  if (columns > 16) return multiply<2, P>(group);
+  multiply<1, P>(group);
 }
 
 // Finished sums to y: then + bias, then + the old y.
@@ -210,6 +229,7 @@ Group group_of(const LinearPart& part, int64_t panel, int64_t step, int64_t step
 }
 
 // Steps [step, step + steps) of k for two panels and all tiles of rows. `sums`: kGroupFloats for each tile.
+template <int P>
 void run_block(const LinearPart& part, int64_t panel, int64_t step, int64_t steps, float* sums, int64_t& configured) {
   const int64_t depth = padded(part.k);
   const int64_t end = part.n < part.panel_end * 32 ? part.n : part.panel_end * 32;
@@ -219,10 +239,9 @@ void run_block(const LinearPart& part, int64_t panel, int64_t step, int64_t step
     const int64_t left = part.rows - tile * kRows;
     group.height = left < kRows ? left : kRows;
     if (group.height != configured) configure(configured = group.height);
-    group.x =
-        static_cast<const char*>(part.packed_x) + (tile * kRows * depth + step * group.height * kDepth) * 2 * kParts;
+    group.x = static_cast<const char*>(part.packed_x) + (tile * kRows * depth + step * group.height * kDepth) * 2 * P;
     group.sums = sums;
-    multiply_group(group, columns);
+    multiply_group<P>(group, columns);
     for (int p = 0; p < 2; ++p) group.ahead[p] += group.ahead_lines * 64 * steps;
     if (step + steps < depth / kDepth) continue;
     for (int64_t column = 0; column < columns; column += 16) {
@@ -231,6 +250,7 @@ void run_block(const LinearPart& part, int64_t panel, int64_t step, int64_t step
   }
 }
 
+template <int P>
 void many(const LinearPart& part) {
   const int64_t steps = padded(part.k) / kDepth;
   const int64_t tiles = part.tile_end - part.tile_begin;
@@ -243,7 +263,7 @@ void many(const LinearPart& part) {
     float* sums = part.scratch;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; panel += 2) {
       for (int64_t step = from; step < end || step == 0; step += block) {
-        run_block(part, panel, step, end - step < block ? end - step : block, sums, configured);
+        run_block<P>(part, panel, step, end - step < block ? end - step : block, sums, configured);
       }
       if (steps > chunk) sums += tiles * kGroupFloats;
     }
@@ -251,21 +271,27 @@ void many(const LinearPart& part) {
   release();  // the thread's tiles need not be saved when it is switched out
 }
 
+template <int P>
+constexpr LinearKernel kernel() {
+  return {
+      .few_rows = 0,
+      .row_tile = kRows,
+      .even_tiles = false,
+      .element_bytes = 2 * P,
+      .depth = kDepth,
+      .block_rows = kBlockRows,
+      .block_panels = kBlockPanels,
+      .scratch_floats = (kBlockRows / kRows + 1) * (kBlockPanels / 2) * kGroupFloats,
+      .few = nullptr,
+      .many = many<P>,
+      .pack = pack<P>,
+  };
+}
+
 }  // namespace
 
-extern const LinearKernel kAmxLinearKernels = {
-    .few_rows = 0,
-    .row_tile = kRows,
-    .even_tiles = false,
-    .element_bytes = 2 * kParts,
-    .depth = kDepth,
-    .block_rows = kBlockRows,
-    .block_panels = kBlockPanels,
-    .scratch_floats = (kBlockRows / kRows + 1) * (kBlockPanels / 2) * kGroupFloats,
-    .few = nullptr,
-    .many = many,
-    .pack = pack,
-};
+extern const LinearKernel kAmxLinearKernels = kernel<kExactParts>();
+extern const LinearKernel kAmxRoundedLinearKernels = kernel<1>();
 
 }  // namespace millrace::kernels
 

@@ -13,7 +13,10 @@ namespace {
 #include "kernels/cpu/unroll.inl"
 #include "kernels/cpu/vec_avx2.inl"
 #include "kernels/cpu/linear_vec_avx2.inl"
+#include "kernels/cpu/linear_sums.inl"
 #include "kernels/cpu/linear.inl"
+#include "kernels/cpu/pair_widened.inl"
+#include "kernels/cpu/linear_rounded.inl"
 #include "kernels/cpu/elementwise.inl"
 #include "kernels/cpu/attention_block.inl"
 #include "kernels/cpu/attention_tile.inl"
@@ -25,6 +28,7 @@ namespace {
 
 extern const KernelTable kAvx2Kernels = {
     .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
+    .rounded = &kLinearRounded,
     .widen = widen,
     .rms_norm = rms_norm,
     .layer_norm = layer_norm,

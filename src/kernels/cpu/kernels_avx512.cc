@@ -17,7 +17,10 @@ namespace {
 #include "kernels/cpu/unroll.inl"
 #include "kernels/cpu/vec_avx2.inl"
 #include "kernels/cpu/linear_vec_avx512.inl"
+#include "kernels/cpu/linear_sums.inl"
 #include "kernels/cpu/linear.inl"
+#include "kernels/cpu/pair_widened.inl"
+#include "kernels/cpu/linear_rounded.inl"
 
 namespace wide {
 #include "kernels/cpu/vec_avx512.inl"
@@ -33,6 +36,7 @@ namespace wide {
 
 extern const KernelTable kAvx512Kernels = {
     .linear = {&kLinearF32, &kLinearF16, &kLinearBF16},
+    .rounded = &kLinearRounded,
     .widen = widen,
     .rms_norm = wide::rms_norm,
     .layer_norm = wide::layer_norm,

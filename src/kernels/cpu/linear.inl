@@ -3,12 +3,10 @@
 //
 // The order, whatever the tile: for each block of kLinearDepth of k one chain of multiply-adds from +0, k ascending;
 // then the blocks' sums are added, ascending; then bias; then the old y.
-// Included by kernels_<isa>.cc after linear_vec_<isa>.inl.
+// Included by kernels_<isa>.cc after linear_sums.inl.
 
-static constexpr int64_t kLinearDepth = 256;  // part of the order
 static constexpr int kFewRows = 6;
 static constexpr int64_t kAheadBytes = 4096;  // how far a pass over whole lines asks for weights: some hundred nanoseconds
-static constexpr int64_t kBlockRows = 192;    // of packed x, 768 KiB at k = 1024
 
 template <WeightKind kind>
 static inline int64_t line_bytes(int64_t width) {  // of one k, or one pair of them
@@ -24,64 +22,9 @@ static inline LV load_column(const char* p) {
   return lv_load(reinterpret_cast<const float*>(p));
 }
 
-static inline int64_t panel_width(const LinearPart& part, int64_t panel) { return part.n - panel * 32 > 16 ? 32 : 16; }
 template <WeightKind kind>
 static inline const char* panel_at(const LinearPart& part, int64_t panel) {
   return part.weight + panel * 32 * weight_bytes<kind>((part.k + 31) / 32 * 32);
-}
-
-// Where the sums of a tile go: to `sums` until the last block of k is done, then to y.
-struct Target {
-  const LinearPart* part;
-  int64_t row, column;  // of y
-  float* sums;          // [M][V * kLanes]
-  bool first, last;
-};
-
-// The first `left` of a row's columns, at the right edge of y. Once, and not in each tile: vectors and unrolled copies
-// of this loop would be most of the code of a tile.
-static __attribute__((noinline)) void write_edge(const LinearPart& part, int64_t column, const float* values,
-                                                 int64_t left, float* y) {
-  for (int64_t i = 0; i < left; ++i) {
-    float value = values[i];
-    if (part.bias != nullptr) value = value + part.bias[column + i];
-    if (part.accumulate) value = value + y[i];
-    y[i] = value;
-  }
-}
-
-template <int V>
-static inline __attribute__((always_inline)) void write_row(const Target& target, int64_t m, LV (&values)[V]) {
-  const LinearPart& part = *target.part;
-  const int64_t left = part.n - target.column;
-  float* y = part.y + (target.row + m) * part.y_stride + target.column;
-  if (left >= V * kLanes) {
-    UNROLL for (int v = 0; v < V; ++v) {
-      LV value = values[v];
-      if (part.bias != nullptr) value = lv_add(value, lv_load(part.bias + target.column + v * kLanes));
-      if (part.accumulate) value = lv_add(value, lv_load(y + v * kLanes));
-      lv_store(y + v * kLanes, value);
-    }
-    return;
-  }
-  float row[V * kLanes];
-  UNROLL for (int v = 0; v < V; ++v) lv_store(row + v * kLanes, values[v]);
-  write_edge(part, target.column, row, left, y);
-}
-
-template <int M, int V>
-static inline __attribute__((always_inline)) void close_block(const Target& target, LV (&acc)[M][V]) {
-  UNROLL for (int m = 0; m < M; ++m) {
-    float* sums = target.sums + m * V * kLanes;
-    if (!target.first) {
-      UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_add(lv_load(sums + v * kLanes), acc[m][v]);
-    }
-    if (target.last) {
-      write_row<V>(target, m, acc[m]);
-    } else {
-      UNROLL for (int v = 0; v < V; ++v) lv_store(sums + v * kLanes, acc[m][v]);
-    }
-  }
 }
 
 // ---- few rows: x as it lies, weights straight from the panel --------------------------------------------------------
@@ -165,11 +108,6 @@ static void linear_few(const LinearPart& part) {
 }
 
 // ---- many rows: x packed in tiles, a block of a panel widened once -----------------------------------------------------
-
-static inline int64_t tile_row(int64_t rows, int64_t tile) {
-  const int64_t tiles = (rows + kRowTile - 1) / kRowTile;
-  return rows * tile / tiles;
-}
 
 // A tile of M rows: for each k its M elements side by side.
 static void pack_x(const float* x, int64_t x_stride, int64_t rows, int64_t k, int64_t tile_begin, int64_t tile_end,

@@ -22,6 +22,8 @@ const TensorView& plain(const Weight& weight) {
 
 class RefOps final : public Ops {
  public:
+  explicit RefOps(Activations activations) : activations_(activations) {}
+
   std::string_view name() const override { return "ref"; }
 
   void products(const Input& x, std::span<const Product> products) override {
@@ -204,13 +206,17 @@ class RefOps final : public Ops {
   void multiply(ConstRows x, const Product& product) {
     check_product(x, product);
     const TensorView& weight = plain(*product.weight);
+    const bool round = activations_ == Activations::kBF16 && weight.dtype == DType::kBF16;
     const Rows& y = product.y;
     const LinearOptions& options = product.options;
     for (int64_t n = 0; n < y.width; ++n) {
       const std::vector<float>& w = weight_row(weight, n);
       for (int64_t m = 0; m < y.count; ++m) {
         double sum = 0;
-        for (int64_t k = 0; k < x.width; ++k) sum += double{x.row(m)[k]} * double{w[static_cast<std::size_t>(k)]};
+        for (int64_t k = 0; k < x.width; ++k) {
+          const float element = round ? bf16_to_f32(f32_to_bf16(x.row(m)[k])) : x.row(m)[k];
+          sum += double{element} * double{w[static_cast<std::size_t>(k)]};
+        }
         if (options.bias.data != nullptr) sum += double{load_weight(options.bias.data, options.bias.dtype, n)};
         if (options.accumulate) sum += double{y.row(m)[n]};
         y.row(m)[n] = static_cast<float>(sum);
@@ -259,6 +265,7 @@ class RefOps final : public Ops {
     for (int64_t d = 0; d < kv.head_dim; ++d) out[d] = static_cast<float>(acc[static_cast<std::size_t>(d)] / sum);
   }
 
+  const Activations activations_;
   std::vector<float> weight_row_;  // of a weight
   std::vector<double> scores_;
   double row_[kMaxHeadDim];  // of K or V, widened
@@ -266,6 +273,6 @@ class RefOps final : public Ops {
 
 }  // namespace
 
-std::unique_ptr<Ops> make_ref_ops() { return std::make_unique<RefOps>(); }
+std::unique_ptr<Ops> make_ref_ops(Activations activations) { return std::make_unique<RefOps>(activations); }
 
 }  // namespace millrace::kernels

@@ -7,6 +7,6 @@
 
 namespace millrace::kernels {
 
-std::unique_ptr<Ops> make_ref_ops();
+std::unique_ptr<Ops> make_ref_ops(Activations activations = Activations::kF32);
 
 }  // namespace millrace::kernels
