@@ -40,9 +40,10 @@ const std::vector<Weight>& cold_weights(Isa isa, DType dtype, int64_t n, int64_t
   return copies;
 }
 
-void linear(benchmark::State& state, Isa isa, DType dtype, int64_t n, int64_t k, int64_t rows, int threads) {
+void linear(benchmark::State& state, Isa isa, DType dtype, int64_t n, int64_t k, int64_t rows, int threads,
+            Activations activations) {
   ThreadPool pool(threads);
-  const std::unique_ptr<Ops> ops = make_ops(isa, pool);
+  const std::unique_ptr<Ops> ops = make_ops(isa, pool, activations);
   Matrix x = Matrix::random(rows, k, 1);
   Matrix y(rows, n);
   const std::vector<Weight>& weights = cold_weights(isa, dtype, n, k);
@@ -170,13 +171,15 @@ void add(const std::string& name, int threads, F run) {
 }
 
 // The shapes of Qwen3-0.6B, the last one its vocabulary head.
-void register_linear(Isa isa, DType dtype, int threads) {
+void register_linear(Isa isa, DType dtype, int threads, Activations activations = Activations::kF32) {
+  const std::string type =
+      activations == Activations::kF32 ? std::string(dtype_name(dtype)) : fmt::format("{}xBF16", dtype_name(dtype));
   const std::pair<int64_t, int64_t> shapes[] = {{1024, 1024}, {2048, 1024}, {3072, 1024}, {1024, 3072}, {151936, 1024}};
   for (const auto& [n, k] : shapes) {
     for (int64_t rows : {1, 4, 16, 128, 512}) {
       if (n > 100000 && rows > 16) continue;  // the head sees the rows that are sampled
-      add(fmt::format("linear/{}/{}/{}x{}/{}", isa_name(isa), dtype_name(dtype), n, k, rows), threads,
-          [=, n = n, k = k](benchmark::State& s) { linear(s, isa, dtype, n, k, rows, threads); });
+      add(fmt::format("linear/{}/{}/{}x{}/{}", isa_name(isa), type, n, k, rows), threads,
+          [=, n = n, k = k](benchmark::State& s) { linear(s, isa, dtype, n, k, rows, threads, activations); });
     }
   }
 }
@@ -215,6 +218,7 @@ void register_all() {
     if (isa == Isa::kRef) continue;
     for (int threads : {1, 2}) {
       for (DType dtype : {DType::kBF16, DType::kF16, DType::kF32}) register_linear(isa, dtype, threads);
+      register_linear(isa, DType::kBF16, threads, Activations::kBF16);
       register_quantized(isa, threads);
       register_attention(isa, threads);
     }

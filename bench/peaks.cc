@@ -72,6 +72,21 @@ __attribute__((target("avx512f,avx512vnni"))) void vnni512(benchmark::State& sta
   count_flops(state, kRounds * 12.0 * 128);
 }
 
+// VDPBF16PS: 32 products of bf16 and as many additions.
+__attribute__((target("avx512f,avx512bf16"))) void bf16_512(benchmark::State& state) {
+  __m512 sums[12];
+  for (int j = 0; j < 12; ++j) sums[j] = _mm512_set1_ps(static_cast<float>(j));
+  const __m512bh a = (__m512bh)_mm512_set1_epi32(0x3f803f80), b = (__m512bh)_mm512_set1_epi32(0x3f003f00);
+  for (auto _ : state) {
+    for (int i = 0; i < kRounds; ++i) {
+#pragma GCC unroll 12
+      for (int j = 0; j < 12; ++j) sums[j] = _mm512_dpbf16_ps(sums[j], a, b);
+    }
+  }
+  for (const __m512& sum : sums) benchmark::DoNotOptimize(_mm512_cvtss_f32(sum));
+  count_flops(state, kRounds * 12.0 * 64);
+}
+
 // Products of full tiles onto four sums; linear makes three of them for each f32 x.
 void tiles_bf16(benchmark::State& state) {
   struct alignas(64) {
@@ -126,6 +141,9 @@ void register_peaks() {
   if (kernels::isa_available(kernels::Isa::kAvx512)) benchmark::RegisterBenchmark("peak/fma512", fma512);
   if (kernels::isa_available(kernels::Isa::kAvx512) && cpu_info().avx512_vnni) {
     benchmark::RegisterBenchmark("peak/vnni512", vnni512);
+  }
+  if (kernels::isa_available(kernels::Isa::kAvx512) && cpu_info().avx512_bf16) {
+    benchmark::RegisterBenchmark("peak/bf16_512", bf16_512);
   }
   if (kernels::isa_available(kernels::Isa::kAmx)) benchmark::RegisterBenchmark("peak/tiles_bf16", tiles_bf16);
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What quantization costs: perplexity of a text as a served model scores it, for each way of storing the weights.
 
-    bench/perplexity.py PROGRAM MODEL [--text FILE] [--quantize none q8_0 q4_0]
+    bench/perplexity.py PROGRAM MODEL [--text FILE] [--quantize none q8_0 q4_0] [--bf16-activations]
 
 Each paragraph is one prompt; its tokens' logprobs come from /v1/completions with echo. Prints perplexity and its distance to the first
 way of storing."""
@@ -27,8 +27,8 @@ def logprobs_of(host, port, text):
     return [value for value in found[:-1] if value is not None]  # the last one is of the token that was generated
 
 
-def perplexity(program, model, quantize, paragraphs):
-    command = [program, "serve", "--model", model, "--port", "0", "--log-level", "error", "--placement", "single", "--quantize", quantize]
+def perplexity(program, model, stored, paragraphs):
+    command = [program, "serve", "--model", model, "--port", "0", "--log-level", "error", "--placement", "single", *stored]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         where = next(found for found in map(URL.search, server.stdout) if found)
@@ -45,14 +45,18 @@ def main():
     parser.add_argument("model")
     parser.add_argument("--text", default=str(pathlib.Path(__file__).with_name("heldout.txt")))
     parser.add_argument("--quantize", nargs="+", default=["none", "q8_0", "q4_0"])
+    parser.add_argument("--bf16-activations", action="store_true", help="also with --activations bf16")
     options = parser.parse_args()
     with open(options.text, encoding="utf-8") as file:
         paragraphs = [text.strip() for text in file.read().split("\n\n") if text.strip()]
     first = None
-    for quantize in options.quantize:
-        value, tokens = perplexity(options.program, options.model, quantize, paragraphs)
+    ways = {quantize: ["--quantize", quantize] for quantize in options.quantize}
+    if options.bf16_activations:
+        ways["bf16 x"] = ["--activations", "bf16"]
+    for name, arguments in ways.items():
+        value, tokens = perplexity(options.program, options.model, arguments, paragraphs)
         first = first or value
-        print(f"{quantize:<6} perplexity {value:.4f} over {tokens} tokens, {100 * (value / first - 1):+.3f} %", flush=True)
+        print(f"{name:<6} perplexity {value:.4f} over {tokens} tokens, {100 * (value / first - 1):+.3f} %", flush=True)
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ struct BenchOfflineOptions {
   std::string quantize = "none";
   std::string packed_cache_dir;
   std::string kv_dtype = "f32";
+  std::string activations = "f32";
   std::vector<int> batches = {1, 4, 16};
   int prompt = 512;
   int depth = 0;  // tokens in the cache before decoding begins, beyond the prompt of one page

@@ -97,6 +97,7 @@ class Offline {
     model.model = source.path;
     model.threads = options_.threads;
     model.quantize = options_.quantize;
+    model.activations = options_.activations;
     model.packed_cache_dir = options_.packed_cache_dir;
     const double begin = now_s();
     ASSIGN_OR_RETURN(model_, load_weights(model, [](const std::string&, double) {}));
@@ -105,10 +106,12 @@ class Offline {
     const int longest = std::max(options_.prompt, kPageSize + options_.depth + options_.decode);
     pages_each_ = (longest + kPageSize - 1) / kPageSize;
     ASSIGN_OR_RETURN(const DType kv_dtype, kv_dtype_from_name(options_.kv_dtype));
+    ASSIGN_OR_RETURN(const kernels::Activations activations, kernels::activations_from_name(options_.activations));
     ASSIGN_OR_RETURN(runner_, ModelRunner::make(model_, {.threads = options_.threads,
                                                          .page_size = kPageSize,
                                                          .page_count = pages_each_ * most,
                                                          .kv_dtype = kv_dtype,
+                                                         .activations = activations,
                                                          .meters = &meters_}));
     return ok_status();
   }

@@ -65,6 +65,9 @@ void add_offline(CLI::App& command, BenchOfflineOptions& o) {
   command.add_option("--kv-dtype", o.kv_dtype, "How keys and values are stored: f32, bf16, f16, int8")
       ->transform(CLI::IsMember({"f32", "bf16", "f16", "int8"}, CLI::ignore_case))
       ->capture_default_str();
+  command.add_option("--activations", o.activations, "What products with bf16 weights multiply: f32 or bf16")
+      ->transform(CLI::IsMember({"f32", "bf16"}, CLI::ignore_case))
+      ->capture_default_str();
   command.add_option("--batch,-b", o.batches, "Sequences that decode together, one measurement each")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();

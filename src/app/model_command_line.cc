@@ -220,6 +220,14 @@ void add_model_options(CLI::App& command, ModelOptions& o) {
       ->capture_default_str()
       ->group(group);
   command
+      .add_option(
+          "--activations", o.activations,
+          "What products with bf16 weights multiply: f32, or bf16, twice as fast on processors with AVX512_BF16 "
+          "and three times with AMX, for a rounding of the size of the weights' own")
+      ->transform(CLI::IsMember({"f32", "bf16"}, CLI::ignore_case))
+      ->capture_default_str()
+      ->group(group);
+  command
       .add_option("--quantize", o.quantize,
                   "Quantize the weights while they are loaded: q8_0 (8.5 bits each) or q4_0 (4.5); none = as the file "
                   "holds them")

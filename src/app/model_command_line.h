@@ -25,9 +25,10 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("model", m.model), visit("threads", m.threads), visit("page-size", m.page_size), visit("kv-gib", m.kv_gib);
   visit("pp", m.pp), visit("split", m.split);
   visit("quantize", m.quantize), visit("packed-cache-dir", m.packed_cache_dir), visit("kv-dtype", m.kv_dtype),
-      visit("context-length", m.context_length), visit("check-weights", m.check_weights),
-      visit("weights-root", m.weights_root), visit("weights-snapshot-dir", m.weights_snapshot_dir),
-      visit("start-weights", m.start_weights), visit("trainer-hosts", m.trainer_hosts);
+      visit("activations", m.activations), visit("context-length", m.context_length),
+      visit("check-weights", m.check_weights), visit("weights-root", m.weights_root),
+      visit("weights-snapshot-dir", m.weights_snapshot_dir), visit("start-weights", m.start_weights),
+      visit("trainer-hosts", m.trainer_hosts);
   visit("max-running-requests", m.max_running_requests), visit("max-queued-requests", m.max_queued_requests);
   visit("chunked-prefill-tokens", m.chunked_prefill_tokens), visit("schedule-policy", m.schedule_policy);
   visit("priority-preemption-gap", m.priority_preemption_gap), visit("max-skips", m.max_skips);

@@ -100,10 +100,12 @@ Result<ArgsOptions> options_of_args(const Value& args, const Names& allowed) {
 
 Result<ArgsOptions> generate_args(const Value& args) { return options_of_args(args, {}); }
 Result<ArgsOptions> layers_args(const Value& args) {
-  return options_of_args(args,
-                         {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "kv-gib", "context-length"});
+  return options_of_args(args, {"model", "threads", "quantize", "packed-cache-dir", "kv-dtype", "activations", "kv-gib",
+                                "context-length"});
 }
-Result<ArgsOptions> encode_args(const Value& args) { return options_of_args(args, {"model", "threads", "quantize"}); }
+Result<ArgsOptions> encode_args(const Value& args) {
+  return options_of_args(args, {"model", "threads", "quantize", "activations"});
+}
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 Result<ArgsOptions> speech_args(const Value& args) {
   return options_of_args(args, {"model", "threads", "page-size", "kv-dtype", "max-running-requests",
@@ -216,8 +218,8 @@ Result<SpeechTarget> speech_target_of(const ModelOptions& options, const Slot& s
 
 Result<wire::EncoderFacts> encoder_facts(const ModelOptions& options) {
   ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options));
-  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
-  return wire::EncoderFacts{hash, std::string(kernels::isa_name(isa))};
+  ASSIGN_OR_RETURN(std::string arithmetic, arithmetic_of(options));
+  return wire::EncoderFacts{hash, std::move(arithmetic)};
 }
 
 // This program again; run_millrace() knows the command.

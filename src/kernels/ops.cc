@@ -72,6 +72,11 @@ Result<Activations> activations_from_name(std::string_view name) {
   return invalid_argument("activations are '{}'; wanted f32 or bf16", name);
 }
 
+std::string arithmetic_name(Isa isa, Activations activations) {
+  if (activations == Activations::kF32) return std::string(isa_name(isa));
+  return fmt::format("{} with {} activations", isa_name(isa), activations_name(activations));
+}
+
 std::string_view isa_name(Isa isa) {
   switch (isa) {
     case Isa::kRef:

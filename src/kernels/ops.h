@@ -53,6 +53,7 @@
 #include <initializer_list>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/status.h"
@@ -289,6 +290,10 @@ enum class Activations : uint8_t { kF32, kBF16 };
 
 std::string_view activations_name(Activations activations);  // "f32", "bf16"
 Result<Activations> activations_from_name(std::string_view name);
+
+// What two processes must have in common for the same bits, for messages and comparisons: "avx512", "avx512 with bf16
+// activations".
+std::string arithmetic_name(Isa isa, Activations activations);
 
 // True where this build and this processor can run it.
 bool isa_available(Isa isa);

@@ -1,4 +1,4 @@
-// Products of bf16 weights with bf16 activations: against the order of ops.h written here with scalars, to the bit and
+// Products of bf16 weights with bf16 activations: against the sums of ops.h written here with scalars, to the bit and
 // on every instruction set that promises it, and against the oracle `ref`. (Batches, threads, places: bits_test.cc.)
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ constexpr double kEps = 0x1p-24;
 float rounded(float x) { return bf16_to_f32(f32_to_bf16(x)); }
 
 // Element (r, n) by ops.h. The numbers here are far from 2^-126.
-float in_order(Matrix& x, int64_t r, const Weights& w, int64_t n) {
+float by_formula(Matrix& x, int64_t r, const Weights& w, int64_t n) {
   const int64_t k = x.width;
   float total = 0;
   for (int64_t block = 0; block < k; block += 256) {
@@ -34,8 +34,8 @@ const std::pair<int64_t, int64_t> kShapes[] = {{1, 1}, {16, 32}, {17, 33}, {33, 
 
 class RoundedTest : public ::testing::TestWithParam<Isa> {};
 
-TEST_P(RoundedTest, ProductsInTheStatedOrder) {
-  if (GetParam() == Isa::kRef || GetParam() == Isa::kAmx) GTEST_SKIP() << "an order of its own: the next test";
+TEST_P(RoundedTest, ProductsAreTheStatedSums) {
+  if (GetParam() == Isa::kRef || GetParam() == Isa::kAmx) GTEST_SKIP() << "its own sums: the next test";
   ThreadPool pool(2);
   const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool, Activations::kBF16);
   uint64_t seed = 0;
@@ -47,7 +47,7 @@ TEST_P(RoundedTest, ProductsInTheStatedOrder) {
       Matrix y(rows, n, 1);
       ops->linear(x.rows(), w.view, y.rows());
       for (int64_t r = 0; r < rows; ++r) {
-        for (int64_t j = 0; j < n; ++j) ASSERT_EQ(y.at(r, j), in_order(x, r, w, j)) << r << " " << j;
+        for (int64_t j = 0; j < n; ++j) ASSERT_EQ(y.at(r, j), by_formula(x, r, w, j)) << r << " " << j;
       }
       EXPECT_TRUE(y.gaps_untouched());
     }

@@ -16,6 +16,7 @@ Result<uint64_t> weights_sum(const ModelOptions& options) {
   FieldsChecksum sum;
   sum.add(options.kv_dtype);
   sum.add(options.quantize);
+  sum.add(options.activations);
   sum.add(&tensors, sizeof(tensors));
   return std::max<uint64_t>(bits(sum.value(), kWeightsBits), 1);  // 0 means none
 }
@@ -50,7 +51,7 @@ Status same_identity(const ModelIdentity& theirs, const ModelIdentity& ours) {
   } else if (theirs.text != ours.text) {
     what = "model: config.json, generation_config.json, tokenizer.json or tokenizer_config.json differ";
   } else if (theirs.weights != ours.weights && theirs.weights != 0 && ours.weights != 0) {
-    what = "model: the weights, --kv-dtype or --quantize differ";
+    what = "model: the weights, --kv-dtype, --quantize or --activations differ";
   }
   if (what == nullptr) return ok_status();
   return error(StatusCode::kConflict, "another {} ({:016x} there, {:016x} at the coordinator)", what, theirs.packed(),

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 std::unique_ptr<kernels::Ops> make_counted_ops(const RunnerOptions& options, kernels::Isa isa, ThreadPool& pool) {
-  std::unique_ptr<kernels::Ops> ops = kernels::make_ops(isa, pool);
+  std::unique_ptr<kernels::Ops> ops = kernels::make_ops(isa, pool, options.activations);
   if (options.meters != nullptr) ops = meter_ops(std::move(ops), *options.meters);
   return trace_ops(std::move(ops));
 }

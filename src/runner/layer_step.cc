@@ -57,7 +57,7 @@ wire::ChainFacts chain_facts(const ModelConfig& config, const RunnerOptions& opt
           .host_page_count = options.host_page_count,
           .max_rows = options.max_rows,
           .kv_dtype = std::string(dtype_name(options.kv_dtype)),
-          .isa = std::string(kernels::isa_name(isa)),
+          .isa = kernels::arithmetic_name(isa, options.activations),
           .weight_version = weight_version};
 }
 

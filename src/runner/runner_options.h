@@ -29,6 +29,7 @@ struct RunnerOptions {
   int32_t page_count = 0;       // see page_count_for()
   int32_t host_page_count = 0;  // of the host tier; 0: there is none
   DType kv_dtype = DType::kF32;
+  kernels::Activations activations = kernels::Activations::kF32;
   int32_t context_length = 0;  // 0 = the model's own; never more than that
   int32_t max_rows = kMaxRowsPerStep;
   bool poison_pages = false;              // fresh pages hold NaN: for tests

@@ -11,6 +11,8 @@ namespace millrace {
 namespace {
 
 constexpr int kRequests = 32;
+constexpr int kBf16Requests = 8;  // of a model that is no tiny one
+const std::string kBf16Model = std::string(MILLRACE_SOURCE_DIR) + "/models/demo";
 
 std::vector<TestRequest> make_requests(const ModelConfig& config, uint32_t seed) {
   std::mt19937 random(seed);
@@ -71,18 +73,23 @@ const Variant kVariants[] = {
     {32, 7, 16, 1, 512, 1, false, 2},   {7, 1, 16, 1, 13, 5, true, 4},       {32, 1 << 20, 16, 2, 31, 6, true, 3},
 };
 
-void check_variants(const std::string& dir, kernels::Isa isa, std::size_t every, std::size_t first) {
+// With bf16 activations fewer requests are run.
+void check_variants(const std::string& dir, kernels::Isa isa, std::size_t every, std::size_t first,
+                    kernels::Activations activations = kernels::Activations::kF32) {
   auto model = load_model_dir(dir);
   ASSERT_TRUE(model.ok()) << model.status().to_string();
-  const auto requests = make_requests((*model)->config(), 77);
+  auto requests = make_requests((*model)->config(), 77);
+  if (activations == kernels::Activations::kBF16) requests.resize(kBf16Requests);
   TestPlan alone;
   alone.isa = isa;
+  alone.activations = activations;
   const auto wanted = run(*model, alone, requests);
   for (std::size_t i = first; i < std::size(kVariants); i += every) {
     const Variant& v = kVariants[i];
     SCOPED_TRACE(fmt::format("{} isa {} variant {}", dir, kernels::isa_name(isa), i));
     TestPlan plan{v.threads, v.page, v.max_rows, v.batch, v.chunk, v.seed, isa};
     plan.ranges = std::min(v.ranges, (*model)->config().layers);
+    plan.activations = activations;
     auto varied = requests;
     for (std::size_t r = 3; v.share && r < varied.size(); r += 4) varied[r].share_with = static_cast<int>(r) - 3;
     expect_same(run(*model, plan, varied), wanted);
@@ -99,6 +106,26 @@ TEST(SameBits, BatchesChunksPagesThreadsPrefixesAndOrder) {
     check_variants(dirs[d], isa, d == 0 ? 1 : 3, d == 0 ? 0 : d % 3);
     if (HasFatalFailure()) return;
   }
+}
+
+TEST(SameBits, Bf16ActivationsKeepThePromiseOnEveryInstructionSet) {
+  for (const kernels::Isa isa : kernels::kAllIsas) {
+    if (isa == kernels::Isa::kRef || !kernels::isa_available(isa)) continue;  // ref: as slow as it is plain
+    check_variants(kBf16Model, isa, 4, 2, kernels::Activations::kBF16);
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Otherwise the test above would be of nothing new.
+TEST(SameBits, Bf16ActivationsAreNotF32) {
+  const auto model = load_model_dir(kBf16Model);
+  ASSERT_TRUE(model.ok()) << model.status().to_string();
+  TestPlan exact{.isa = kernels::resolve_isa().value()};
+  TestPlan rounded = exact;
+  rounded.activations = kernels::Activations::kBF16;
+  auto requests = make_requests((*model)->config(), 77);
+  requests.resize(1);
+  EXPECT_NE(run(*model, exact, requests)[0].logits, run(*model, rounded, requests)[0].logits);
 }
 
 TEST(SameBits, EveryInstructionSetKeepsThePromise) {

@@ -129,6 +129,18 @@ def test_smaller_keys_and_values_are_the_same_for_all_too(dtype):
             assert answers(server, bodies, range(len(bodies))) == alone
 
 
+@pytest.mark.parametrize("split", [[], ["--pp", "2"], ["--prefill", "1", "--decode", "1", "--min-remote-tokens", "1"]], ids=["whole", "pp", "prefill"])
+def test_bf16_activations_are_the_same_for_all_too(split):
+    """So are they over processes, which compare what they compute with."""
+    rounded = ["--activations", "bf16"]
+    bodies = requests("Tell me about {}.")
+    with Server(*rounded, "--no-prefix-cache", "--max-running-requests", "1", "--chunked-prefill-tokens", "16") as server:
+        alone = [answer(server, body) for body in bodies]
+    with Server(*rounded, *split) as server:
+        for _ in range(2):
+            assert answers(server, bodies, range(len(bodies))) == alone
+
+
 def test_a_repeated_prompt_comes_from_the_cache_and_gives_the_same(server):
     body = {"messages": [{"role": "user", "content": "Tell me a story about a very small mouse and a very big elephant who went to the sea together. " * 3}],
             "max_tokens": 8, "temperature": 0}

@@ -87,6 +87,11 @@ def test_what_a_stage_finds_wrong_is_one_line():
     assert code == 2 and len(lines) == 1 and lines[0].startswith("millrace: error: stage 'scheduler': --kv-gib is 60000"), err
 
 
+def test_bf16_activations_without_bf16_weights_are_refused():
+    code, _, err = run("serve", DEMO, "--port", "0", "--activations", "bf16", "--quantize", "q8_0", "--log-level", "off")
+    assert code == 2 and "--activations bf16 with --quantize q8_0; wanted one of them" in err.splitlines()[-1], err
+
+
 def test_types_of_weights_are_understood_in_any_case(tmp_path):
     code, out, err = run("quantize", DEMO, tmp_path / "demo.gguf", "--type", "Q8_0")
     assert code == 0 and (tmp_path / "demo.gguf").stat().st_size > 0, err

@@ -65,7 +65,7 @@ def test_requests_that_come_together_wait_for_the_same_pages(folder, plain):
         assert [one[0] for one in found] == plain * 3 and all(one[1] > 0 for one in found)
 
 
-@pytest.mark.parametrize("more", [["--kv-dtype", "f16"], ["--page-size", "32"], ["--quantize", "q8_0"]], ids=lambda more: more[0])
+@pytest.mark.parametrize("more", [["--kv-dtype", "f16"], ["--page-size", "32"], ["--quantize", "q8_0"], ["--activations", "bf16"]], ids=lambda more: more[0])
 def test_pages_of_another_kind_are_not_found(folder, more):
     with Server(*more) as server:
         wanted = ask(server, QUESTIONS[2])[0]

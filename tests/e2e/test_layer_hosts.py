@@ -334,10 +334,10 @@ def test_other_layers_or_weights_are_refused_at_the_start(shards, tmp_path, what
     if what == "wrong shard":
         model, words = shards / "0", "is a shard with the layers [0, 2) of 6; wanted one with [2, 6)"
     elif what == "other weights":
-        model, words = other_weights(DEMO, tmp_path / "other"), "another model: the weights, --kv-dtype or --quantize differ"
+        model, words = other_weights(DEMO, tmp_path / "other"), "another model: the weights, --kv-dtype, --quantize or --activations differ"
     elif what == "shard of other weights":
         assert split(other_weights(DEMO, tmp_path / "other"), tmp_path / "split", "--split", "2,4").returncode == 0
-        model, words = tmp_path / "split" / "1", "another model: the weights, --kv-dtype or --quantize differ"
+        model, words = tmp_path / "split" / "1", "another model: the weights, --kv-dtype, --quantize or --activations differ"
     else:
         model, words = other_weights(shards / "1", tmp_path / "changed"), "wanted"
     with lead(path, model=shards / "0") as server:

@@ -265,7 +265,7 @@ def test_what_is_not_the_same_is_refused_on_both_sides(tmp_path, what):
     elif what == "config":
         model, words = other_model(tmp_path, longer_context), "another model: config.json"
     elif what == "weights":
-        model, words = other_model(tmp_path, other_weights), "the weights, --kv-dtype or --quantize differ"
+        model, words = other_model(tmp_path, other_weights), "the weights, --kv-dtype, --quantize or --activations differ"
     elif what == "local stage":
         stages, words, leaders_words = "detokenizer", "stage 'detokenizer' has no host", ""
     else:

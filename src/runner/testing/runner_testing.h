@@ -36,6 +36,7 @@ struct TestPlan {
   kernels::Isa isa = kernels::Isa::kRef;
   DType kv_dtype = DType::kF32;
   int ranges = 1;  // of layers: more than one make a chain of so many
+  kernels::Activations activations = kernels::Activations::kF32;
 };
 
 class TestScheduler {
@@ -49,6 +50,7 @@ class TestScheduler {
     options.poison_pages = true;
     options.isa = plan.isa;
     options.kv_dtype = plan.kv_dtype;
+    options.activations = plan.activations;
     for (const TestRequest& request : requests_) options.page_count += pages_of(total(request));
     free_pages_.resize(static_cast<std::size_t>(options.page_count));
     for (int32_t i = 0; i < options.page_count; ++i) free_pages_[static_cast<std::size_t>(i)] = i;

@@ -64,6 +64,7 @@ Result<RunnerOptions> runner_options(const ModelConfig& config, const ModelOptio
                     .context_length = options.context_length,
                     .max_rows = options.chunked_prefill_tokens};
   ASSIGN_OR_RETURN(out.kv_dtype, kv_dtype_from_name(options.kv_dtype));
+  ASSIGN_OR_RETURN(out.activations, kernels::activations_from_name(options.activations));
   ASSIGN_OR_RETURN(out.page_count, choose_page_count(config, options, out.kv_dtype, reserved_bytes));
   ASSIGN_OR_RETURN(out.host_page_count, choose_host_page_count(config, options, out.kv_dtype));
   LOG_INFO("{} KV pages of {} tokens in {}, {} in the host tier", out.page_count, options.page_size, options.kv_dtype,

@@ -115,6 +115,12 @@ Result<uint64_t> model_hash(const ModelOptions& options) {
   return sum.value();
 }
 
+Result<std::string> arithmetic_of(const ModelOptions& options) {
+  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
+  ASSIGN_OR_RETURN(const kernels::Activations activations, kernels::activations_from_name(options.activations));
+  return kernels::arithmetic_name(isa, activations);
+}
+
 LoadRunner make_load_runner(const ModelOptions& options, StartRanges start, std::shared_ptr<const ChainSlot> chain) {
   return [options, start = std::move(start),
           chain = std::move(chain)](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
@@ -152,6 +158,7 @@ Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, con
   ASSIGN_OR_RETURN(const uint64_t hash, model_hash(options));
   RunnerOptions runner{.threads = threads_of(options, index), .context_length = options.context_length};
   ASSIGN_OR_RETURN(runner.kv_dtype, kv_dtype_from_name(options.kv_dtype));
+  ASSIGN_OR_RETURN(runner.activations, kernels::activations_from_name(options.activations));
   ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_weights(options, progress, ranges[index]));
   RangeSlot slot{.index = index, .ranges = static_cast<uint32_t>(ranges.size())};
@@ -169,12 +176,11 @@ Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, con
 Result<wire::KvFormat> kv_format(const ModelOptions& options, const RunnerFacts& facts) {
   wire::KvFormat format;
   ASSIGN_OR_RETURN(format.model_hash, model_hash(options));
-  ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
   format.weights_checksum = facts.weights_checksum;
   format.page_size = facts.page_size;
   format.page_bytes = facts.kv_page_bytes;
   format.kv_dtype = options.kv_dtype;
-  format.isa = kernels::isa_name(isa);
+  ASSIGN_OR_RETURN(format.isa, arithmetic_of(options));
   return format;
 }
 

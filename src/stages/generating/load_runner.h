@@ -37,6 +37,9 @@ Result<std::unique_ptr<RangeServer>> load_range(const ModelOptions& options, con
 // Of the model's small files and its tensors, and how they are held.
 Result<uint64_t> model_hash(const ModelOptions& options);
 
+// What this process computes products with, as kernels::arithmetic_name() has it. The errors of kernels::resolve_isa().
+Result<std::string> arithmetic_of(const ModelOptions& options);
+
 // What another server's pages must be like to be used by a runner that was loaded so. Of one that cannot read and write
 // pages, page_bytes is 0.
 Result<wire::KvFormat> kv_format(const ModelOptions& options, const RunnerFacts& facts);

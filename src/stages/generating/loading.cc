@@ -127,6 +127,22 @@ std::string cache_name(const ModelOptions& options, const ModelConfig& config, L
   return fmt::format("{}-layers-{}-{}", name, layers.begin, layers.end);
 }
 
+// That bf16 activations meet bf16 weights: others are multiplied as ever, and the option would promise what is not so.
+Status check_activations(const ModelOptions& options, const WeightStore& store) {
+  if (options.activations != kernels::activations_name(kernels::Activations::kBF16)) return ok_status();
+  if (options.quantize != "none") {
+    return invalid_argument("--activations bf16 with --quantize {}; wanted one of them: it is for bf16 weights",
+                            options.quantize);
+  }
+  const std::vector<std::string> names = store.names();
+  const auto is_bf16 = [&store](const std::string& name) {
+    const SafetensorsEntry* tensor = store.find(name);
+    return tensor->dtype == DType::kBF16 && tensor->shape.rank() == 2;
+  };
+  if (std::any_of(names.begin(), names.end(), is_bf16)) return ok_status();
+  return invalid_argument("--activations bf16, and {} has no matrix in bf16; wanted f32", options.model);
+}
+
 // Matrices are quantized and packed one after the other; then the rest is brought into memory. `opened`: the files of
 // options.model. `range`: nullopt: all layers.
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, WeightStore opened,
@@ -134,6 +150,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
                                                   uint64_t version) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   const LayerRange layers = range.value_or(LayerRange{0, dir.config.layers});
+  RETURN_IF_ERROR(check_activations(options, opened));
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](const char* what) {
     return [&progress, what](uint64_t done, uint64_t total) {

@@ -20,7 +20,8 @@ struct ModelOptions {
   std::string quantize = "none";  // or "q8_0", "q4_0": of the weights, at load
   std::string packed_cache_dir;   // where packed weights are kept from one start to the next; empty: nowhere
   std::string kv_dtype = "f32";
-  double kv_host_gib = 0;  // memory for KV pages that were evicted; 0: none
+  std::string activations = "f32";  // or "bf16": in products with bf16 weights
+  double kv_host_gib = 0;           // memory for KV pages that were evicted; 0: none
   std::string kv_host_write_policy = "write_through";
   std::string kv_disk_dir;  // where prompts that are used again are kept from one start to the next; empty: nowhere
   double kv_disk_gib = 16;  // that all files there may have

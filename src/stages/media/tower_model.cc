@@ -28,12 +28,12 @@ class TowerModel : public MediaModel {
  public:
   // `threads`: 0: all processors.
   TowerModel(Towers towers, const MediaFacts& facts, std::shared_ptr<const MediaDecoder> decoder, kernels::Isa isa,
-             int threads)
+             kernels::Activations activations, int threads)
       : towers_(std::move(towers)),
         facts_(facts),
         decoder_(std::move(decoder)),
         pool_(threads > 0 ? threads : cpu_info().usable_cpus),
-        ops_(kernels::make_ops(isa, pool_)) {}
+        ops_(kernels::make_ops(isa, pool_, activations)) {}
 
   Result<MediaFeatures> encode(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) override {
     const bool audio = media.kind == wire::MediaKind::kAudio;
@@ -127,6 +127,7 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
     progress("loading the towers", total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
   };
   ASSIGN_OR_RETURN(const kernels::Isa isa, kernels::resolve_isa());
+  ASSIGN_OR_RETURN(const kernels::Activations activations, kernels::activations_from_name(options.activations));
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
   const LoadOptions load{.pool = &pool, .isa = isa, .progress = report};
   Towers towers;
@@ -139,7 +140,7 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
   }
   RETURN_IF_ERROR(store->load_with_progress(report));
   return std::unique_ptr<MediaModel>(
-      std::make_unique<TowerModel>(std::move(towers), facts, std::move(decoder), isa, options.threads));
+      std::make_unique<TowerModel>(std::move(towers), facts, std::move(decoder), isa, activations, options.threads));
 }
 
 }  // namespace millrace

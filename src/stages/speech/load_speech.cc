@@ -69,11 +69,12 @@ Result<std::unique_ptr<Runner>> load_talker(const ModelOptions& options, const T
   return std::unique_ptr<Runner>(std::move(made));
 }
 
-// KV memory and context of the command line are meant for the thinker.
+// KV memory, context and activations of the command line are meant for the thinker.
 ModelOptions talker_options(const ModelOptions& options) {
   ModelOptions out = options;
   out.kv_gib = out.kv_host_gib = 0;
   out.context_length = kTalkerContext;
+  out.activations = "f32";
   out.prefix_cache = false;
   out.kv_events.clear();
   return out;
