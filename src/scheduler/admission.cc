@@ -32,23 +32,23 @@ Admission AdmissionControl::try_admit(Sequence& sequence, int64_t& reserved) {
   const int64_t within_reach = pages_within_reach(sequence, reserved);
   // It is not matched anew before what has come free, or into the tree, might suffice. (A page that was published since
   // is one that it may no longer lack.)
-  const int64_t gained = within_reach - sequence.refused_pages +
-                         static_cast<int64_t>(memory_.published_pages() - sequence.refused_published);
-  if (sequence.deficit > 0 && gained < sequence.deficit && !alone) return refuse(Admission::kNoRoom);
+  const int64_t gained = within_reach - sequence.look.refused_pages +
+                         static_cast<int64_t>(memory_.published_pages() - sequence.look.refused_published);
+  if (sequence.look.deficit > 0 && gained < sequence.look.deficit && !alone) return refuse(Admission::kNoRoom);
 
   look_up(sequence);
   if (is_being_computed(sequence)) {
-    ++sequence.deferred;
-    if (!std::exchange(sequence.ever_deferred, true)) ++counters_.deferred;
+    ++sequence.look.deferred;
+    if (!std::exchange(sequence.look.ever_deferred, true)) ++counters_.deferred;
     return Admission::kDeferred;
   }
   const int64_t reserve = alone ? 0 : reserved + growth_estimate(sequence);
   // One that runs alone may use all of the pool: nothing is kept for other schedulers then.
   if (!memory_.attach(sequence, reserve) && !(alone && memory_.revoke_leases() && memory_.attach(sequence, reserve))) {
-    const int64_t lacking = memory_.pages_for(sequence.length()) - sequence.matched / memory_.page_size();
-    sequence.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - within_reach));
-    sequence.refused_pages = within_reach;
-    sequence.refused_published = memory_.published_pages();
+    const int64_t lacking = memory_.pages_for(sequence.length()) - sequence.look.matched / memory_.page_size();
+    sequence.look.deficit = static_cast<int32_t>(std::max<int64_t>(1, lacking - within_reach));
+    sequence.look.refused_pages = within_reach;
+    sequence.look.refused_published = memory_.published_pages();
     return refuse(Admission::kNoRoom);
   }
   reserved += growth_estimate(sequence);
@@ -67,8 +67,8 @@ int64_t AdmissionControl::pages_within_reach(const Sequence& sequence, int64_t r
 void AdmissionControl::start(Sequence& sequence) {
   sequence.scheduled = sequence.computed;
   sequence.prefill_end = sequence.length();
-  sequence.deficit = 0;
-  sequence.deferred = 0;
+  sequence.look.deficit = 0;
+  sequence.look.deferred = 0;
   requests_.start(sequence);
   if (sequence.cached) return;  // it was here before
   sequence.cached = std::min(sequence.computed, sequence.prompt_length);
@@ -82,20 +82,20 @@ void AdmissionControl::start(Sequence& sequence) {
 }
 
 void AdmissionControl::look_up(Sequence& sequence) {
-  if (sequence.matched_tree == memory_.changes()) return;
+  if (sequence.look.matched_tree == memory_.changes()) return;
   ++counters_.look_ups;
   const int32_t matched = memory_.cached_tokens(sequence);
-  if (matched > sequence.matched) sequence.deferred = 0;
-  sequence.matched = matched;
-  sequence.matched_tree = memory_.changes();
+  if (matched > sequence.look.matched) sequence.look.deferred = 0;
+  sequence.look.matched = matched;
+  sequence.look.matched_tree = memory_.changes();
 }
 
 // Whether a running request is about to publish the very page that this one would have to compute next.
 bool AdmissionControl::is_being_computed(const Sequence& sequence) const {
-  const int32_t begin = sequence.matched;
+  const int32_t begin = sequence.look.matched;
   const int32_t end = begin + memory_.page_size();
   if (!options_.prefix_cache || end > std::min(sequence.match_limit, sequence.length() - 1)) return false;
-  if (sequence.deferred >= kMaxDeferredPasses) return false;
+  if (sequence.look.deferred >= kMaxDeferredPasses) return false;
   return std::ranges::any_of(requests_.running(), [&](const Sequence* other) {
     const bool other_weights = other->computed > 0 && other->weight_version != memory_.weight_version();
     if (!other->publishable || other_weights) return false;

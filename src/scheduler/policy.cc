@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::array<const char*, 6> kNames = {"fcfs", "lpm", "dfs-weight", "lof", "random", "priority"};
 
-int32_t matched(const Sequence& sequence) { return std::clamp(sequence.matched, 0, sequence.known()); }
+int32_t matched(const Sequence& sequence) { return std::clamp(sequence.look.matched, 0, sequence.known()); }
 
 std::span<const int32_t> prefix(const Sequence& sequence) {
   return std::span(sequence.tokens).first(static_cast<std::size_t>(matched(sequence)));

@@ -97,7 +97,7 @@ struct Waiting {
     for (const auto& [tokens, matched] : prefixes) {
       all.push_back(std::make_unique<Sequence>());
       all.back()->tokens = tokens;
-      all.back()->matched = matched;
+      all.back()->look.matched = matched;
       all.back()->arrival = all.size();
       order.push_back(all.back().get());
     }
@@ -197,7 +197,7 @@ TEST(Fairness, TheOldestIsOvertakenABoundedNumberOfTimes) {
         gone.push_back(std::move(node.mapped()));
         return Admission::kAdmitted;
       };
-      queue.offer(admit, [&](Sequence& s) { s.matched = static_cast<int32_t>(random() % 20); });
+      queue.offer(admit, [&](Sequence& s) { s.look.matched = static_cast<int32_t>(random() % 20); });
       ASSERT_FALSE(HasFailure()) << "round " << round;
     }
     ASSERT_EQ(queue.size(), static_cast<int32_t>(waiting.size()));

@@ -25,7 +25,7 @@ std::vector<Sequence*> AdmissionControl::preemption_victims(const Sequence& sequ
     reserved += growth_estimate(*other);
     for (int32_t i = 0; i < other->shared_pages; ++i) ++users[other->pages[static_cast<std::size_t>(i)].value];
   }
-  const int64_t needed = memory_.pages_for(sequence.length()) - std::max(0, sequence.matched) / memory_.page_size() +
+  const int64_t needed = memory_.pages_for(sequence.length()) - std::max(0, sequence.look.matched) / memory_.page_size() +
                          growth_estimate(sequence);
   int64_t room = memory_.available() - reserved;
   auto places = int64_t{options_.max_running_requests} - requests_.running_count();
@@ -62,7 +62,7 @@ bool AdmissionControl::preempt_for(Sequence& sequence, bool in_flight, Outcome& 
     requests_.retract(*victim);
   }
   int64_t reserved = growth_of_running();
-  sequence.deficit = 0;
+  sequence.look.deficit = 0;
   if (try_admit(sequence, reserved) != Admission::kAdmitted) return false;
   requests_.waiting().take(sequence);
   return true;

@@ -33,6 +33,25 @@ struct RadixNode;
 
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
+// Its place among those that wait. WaitingQueue alone writes it.
+struct QueuePlace {
+  int64_t rank = 0;       // the place that the policy gives it, the smallest first; ties by arrival
+  int32_t skips = 0;      // others admitted after it was offered its place and did not fit
+  int32_t overtaken = 0;  // others admitted while it was the oldest of all that wait
+};
+
+// What the last look at one that waits found, so that it is not matched anew before something changed for it.
+// AdmissionControl alone writes it.
+struct LastLook {
+  int32_t matched = -1;            // tokens that the cache had, under `matched_tree`; -1: never looked
+  uint64_t matched_tree = 0;       // SequenceMemory::changes() then
+  int32_t deficit = 0;             // pages that it lacked; 0: it was not refused
+  int64_t refused_pages = 0;       // pages available beyond those reserved, when it was refused
+  uint64_t refused_published = 0;  // SequenceMemory::published_pages() then
+  bool ever_deferred = false;
+  int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
+};
+
 struct Sequence {
   ReqId id;
   wire::SamplingParams sampling;  // its lists for the runner are in `spec` alone
@@ -57,18 +76,8 @@ struct Sequence {
   int64_t deadline_us = kNoDeadline;
   int64_t queue_deadline_us = kNoDeadline;
 
-  // Waiting
-  int64_t rank = 0;       // the place that the policy gives it, the smallest first; ties by arrival
-  int32_t skips = 0;      // others admitted after it was offered its place and did not fit
-  int32_t overtaken = 0;  // others admitted while it was the oldest of all that wait
-  // What the last look at it found, so that it is not matched anew before something changed for it (admission.cc).
-  int32_t matched = -1;            // tokens that the cache had, under `matched_tree`; -1: never looked
-  uint64_t matched_tree = 0;       // SequenceMemory::changes() then
-  int32_t deficit = 0;             // pages that it lacked; 0: it was not refused
-  int64_t refused_pages = 0;       // pages available beyond those reserved, when it was refused
-  uint64_t refused_published = 0;  // SequenceMemory::published_pages() then
-  bool ever_deferred = false;
-  int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
+  QueuePlace queue;  // while it waits
+  LastLook look;     // the same
 
   // KV
   uint64_t weight_version = 0;  // that the KV was computed with

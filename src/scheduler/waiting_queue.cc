@@ -7,7 +7,7 @@
 namespace millrace {
 
 void WaitingQueue::push(Sequence& sequence) {
-  sequence.rank = policy_rank(policy_, sequence, seed_);
+  sequence.queue.rank = policy_rank(policy_, sequence, seed_);
   const bool is_new = by_rank_.emplace(rank_of(sequence), &sequence).second;
   CHECK(is_new);
   by_arrival_.emplace(sequence.arrival, &sequence);
@@ -61,11 +61,11 @@ void WaitingQueue::offer(const Admit& admit, const Look& look) {
   for (int32_t looked_at = 0; looked_at < kSkipWindow && !empty(); ++looked_at) {
     // Whoever was passed `max_skips` times holds up all behind it. The check stands before the offer, because the pass
     // itself may have used up the last skip.
-    const bool barrier = std::ranges::any_of(passed, [&](const Sequence* s) { return s->skips >= max_skips_; });
+    const bool barrier = std::ranges::any_of(passed, [&](const Sequence* s) { return s->queue.skips >= max_skips_; });
     if (barrier) return;
     Sequence* sequence = &oldest();
     const auto among = [](const auto& list, const Sequence* s) { return std::ranges::count(list, s) > 0; };
-    bool overdue = sequence->overtaken >= max_skips_;
+    bool overdue = sequence->queue.overtaken >= max_skips_;
     if (overdue && among(passed, sequence)) return;
     overdue = overdue && !among(early, sequence) && std::find(order.begin(), next, sequence) == next;
     if (overdue) {
@@ -93,9 +93,9 @@ void WaitingQueue::offer(const Admit& admit, const Look& look) {
 
 // Counts whom the admission of `sequence` left behind.
 void WaitingQueue::admitted(Sequence& sequence, const std::vector<Sequence*>& passed) {
-  sequence.overtaken = 0;
-  for (Sequence* earlier : passed) ++earlier->skips;
-  if (!empty() && oldest().arrival < sequence.arrival) ++oldest().overtaken;
+  sequence.queue.overtaken = 0;
+  for (Sequence* earlier : passed) ++earlier->queue.skips;
+  if (!empty() && oldest().arrival < sequence.arrival) ++oldest().queue.overtaken;
 }
 
 }  // namespace millrace

@@ -65,7 +65,7 @@ class WaitingQueue {
 
  private:
   using Rank = std::pair<int64_t, uint64_t>;  // the policy's rank, then the arrival
-  static Rank rank_of(const Sequence& sequence) { return {sequence.rank, sequence.arrival}; }
+  static Rank rank_of(const Sequence& sequence) { return {sequence.queue.rank, sequence.arrival}; }
   std::vector<Sequence*> candidates(const Look& look) const;
   void admitted(Sequence& sequence, const std::vector<Sequence*>& passed);
 

@@ -49,7 +49,7 @@ TEST(WaitingQueue, AtMostMaxSkipsPassAWaitingRequest) {
   for (uint64_t arrival = 1; arrival <= 10; ++arrival) q.add(arrival);
   const auto small_only = [](uint64_t arrival) { return arrival != 0; };
   EXPECT_EQ(q.offer(small_only), (std::vector<uint64_t>{1, 2, 3}));
-  EXPECT_EQ(big.skips, 3);
+  EXPECT_EQ(big.queue.skips, 3);
   EXPECT_EQ(q.offer(small_only), std::vector<uint64_t>{});  // now it holds up the others
   EXPECT_EQ(q.offer([](uint64_t) { return true; }).front(), 0u);
   EXPECT_TRUE(q.queue.empty());
