@@ -41,6 +41,18 @@ void add_split_roles(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+void add_etcd_user_options(CLI::App& command, EtcdUserOptions& o, const char* group) {
+  CLI::Option* user =
+      command
+          .add_option("--discovery-user", o.user,
+                      "USER:PASSWORD for an etcd that wants one; others see it in the process list, but "
+                      "not MILLRACE_DISCOVERY_USER")
+          ->group(group);
+  command.add_option("--discovery-user-file", o.file, "File with USER:PASSWORD for etcd, mode 0600: one line")
+      ->excludes(user)
+      ->group(group);
+}
+
 // Processes, deadlines, profiles and replicas.
 void add_running_options(CLI::App& command, ServeOptions& o) {
   const char* group = "Running";
@@ -61,6 +73,7 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
                   "etcd://HOST:PORT/NAME: this server leads while no other one of that name does, else it stands by; "
                   "stages find it with --join of the same")
       ->group(group);
+  add_etcd_user_options(command, o.etcd_user, group);
   command
       .add_option("--placement", o.placement,
                   "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
@@ -307,6 +320,7 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
       ->group(group);
   command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
       ->group(group);
+  add_etcd_user_options(command, o.etcd_user, group);
   // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
   // What `serve` says to its children; not for people.

@@ -18,6 +18,11 @@ class App;
 
 namespace millrace {
 
+// The user of etcd, where it wants one: "USER:PASSWORD", or a file with that.
+struct EtcdUserOptions {
+  std::string user, file;
+};
+
 struct ServeOptions {
   ModelOptions model;
   std::string revision;                         // of a model of a hub; "": main
@@ -49,6 +54,7 @@ struct ServeOptions {
   std::string listen;     // where stages of other hosts join: instead of the pipeline's control
   std::string key_file;   // instead of the pipeline's own
   std::string discovery;  // "etcd://HOST:PORT/NAME": leads while no other server of that name does
+  EtcdUserOptions etcd_user;
   std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
@@ -88,6 +94,7 @@ struct StageOptions {
   std::string join;      // the leader: its address, or an etcd:// name that has it
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
+  EtcdUserOptions etcd_user;
 };
 
 // A child process of a layer split: one range of the model's layers.

@@ -43,6 +43,8 @@ constexpr std::array kUnserved = {
     Unserved{"listen", "stages of other hosts join one model"},
     Unserved{"key-file", "stages of other hosts join one model"},
     Unserved{"discovery", "stages of other hosts join one model"},
+    Unserved{"discovery-user", "stages of other hosts join one model"},
+    Unserved{"discovery-user-file", "stages of other hosts join one model"},
     Unserved{"served-model-name", "wanted --model NAME=PATH and --model-alias ALIAS=NAME"},
     Unserved{"any-model-name", "each request names its model"},
     Unserved{"revision", "wanted one model"},
