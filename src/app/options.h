@@ -71,6 +71,8 @@ struct ServeOptions {
   // Of several models (router/router.h); `model.model` is the first, where a person named it without an option.
   std::vector<std::string> models;                        // of --model
   std::string models_dir;                                 // a folder with models in it
+  std::string models_file;                                // of models with options of their own
+  bool allow_pull = false;                                // clients may get models from a hub
   std::vector<std::string> model_aliases, pinned_models;  // "ALIAS=NAME"; names
   int model_ttl_s = 0;                                    // a model without requests for so long is unloaded; 0: never
   int models_max = 0;                                     // loaded at a time; 0: as many as the memory holds
@@ -140,6 +142,7 @@ struct InspectOptions {
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
+void add_models_options(CLI::App& command, ServeOptions& options);  // a part of those
 // What stood on the command line, in the environment or in a file, without the dashes.
 std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);
