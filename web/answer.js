@@ -2,7 +2,8 @@
 
 const MIN_RATE_MS = 50; // tokens that arrive within it come from buffers: their rate would be the network's
 
-// `sound`: of one that is spoken, as it came: {chunks: [base64 of 16-bit samples], bytes}. It is not stored.
+// `sound`: of one that is spoken, as it came: {chunks: [base64 of 16-bit samples], bytes}. It is not stored with the text; `spoken`, when
+// it has ended, is {key, bytes} of where it is kept (sound-store.js).
 // finish: null while it streams, else "stop", "length", "tool_calls", ... as the server names it, or "stopped" (by the
 // user), "error", "interrupted" (the page was closed).
 export function newAnswer(nowMs) {

@@ -10,6 +10,7 @@ import { Live } from './live.js';
 import { Messages } from './messages.js';
 import { Session } from './session.js';
 import { Sidebar } from './sidebar.js';
+import { SoundStore } from './sound-store.js';
 import { Speaker } from './speaker.js';
 import { Store } from './store.js';
 
@@ -19,7 +20,7 @@ const CHAT_ENTRY = /^millrace\.chat\.([0-9a-f]+)$/;
 
 const store = new Store(localStorage);
 const speaker = new Speaker({ changed: () => session.changed() });
-const session = new Session({ api: new Api({ key: () => store.key }), store, speaker });
+const session = new Session({ api: new Api({ key: () => store.key }), store, speaker, sounds: new SoundStore() });
 
 function useSession() {
   const [, again] = useReducer((count) => count + 1, 0);

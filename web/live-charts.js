@@ -52,13 +52,17 @@ export function Steps({ steps }) {
 
 // ---- pages: a cell each
 
+const CELL = { most: 16, least: 3.6, height: 190 };
+
 export function Pages({ pages }) {
   const [ref, width] = useWidth();
   const runs = pageRuns(pages);
   const cells = runs.reduce((all, run) => all + run.count, 0);
-  const size = cells > 1200 ? 6 : cells > 500 ? 8 : cells > 160 ? 10 : 14;
-  const pitch = size + (size > 8 ? 2 : 1.5);
-  const columns = Math.max(1, Math.floor((width + pitch - size) / pitch));
+  // As large as they may be to be as high as the batches beside them.
+  const pitch = Math.min(CELL.most, Math.max(CELL.least, Math.floor(10 * Math.sqrt((width * CELL.height) / Math.max(1, cells))) / 10));
+  const gap = pitch > 8 ? 2 : pitch > 5 ? 1.5 : 1;
+  const size = (pitch - gap).toFixed(1);
+  const columns = Math.max(1, Math.floor((width + gap) / pitch));
   const paths = Object.fromEntries(PAGE_KINDS.map((kind) => [kind, []]));
   let cell = 0;
   for (const { kind, count } of runs) {

@@ -25,8 +25,11 @@ export function pipelineLayout({ stages, links }, width) {
   const wide = columns * (BOX.width + BOX.gap_x) - BOX.gap_x <= width;
   const gap_x = wide ? Math.min(260, Math.floor((width - columns * BOX.width) / Math.max(1, columns - 1))) : 0;
   const taken = new Array(columns).fill(0);
+  // A stage that only helps another one, and gets nothing from the server, stands below the edge between these two.
+  const helps = (base) => wide && base !== SERVER && !entries.includes(base) && !inner.some((link) => link.to === base);
   const boxes = all.map((stage) => {
-    const at = column.get(stage.base), nth = taken[at]++;
+    const at = column.get(stage.base), nth = Math.max(taken[at], helps(stage.base) ? 1 : 0);
+    taken[at] = nth + 1;
     return { stage, x: (wide ? at : nth) * (BOX.width + (wide ? gap_x : BOX.gap_y)), y: (wide ? nth : at) * (BOX.height + (wide ? BOX.gap_y : 34)) };
   });
   const of = (base) => boxes.filter((box) => box.stage.base === base);

@@ -84,12 +84,12 @@ function Requests({ event, session }) {
 function Log({ lines }) {
   const box = useRef();
   const follow = useRef(true);
-  useLayoutEffect(() => { if (follow.current) box.current.scrollTop = box.current.scrollHeight; }, [lines.at(-1)?.number]);
+  useLayoutEffect(() => { if (follow.current) box.current.scrollTop = box.current.scrollHeight; }, [lines.at(-1)?.stage, lines.at(-1)?.number]);
   const scrolled = () => { follow.current = box.current.scrollHeight - box.current.scrollTop - box.current.clientHeight < NEAR_END_PX; };
-  return html`<section class="panel wide" aria-label="Log"><h2>Log <small>of the server, since this view opened</small></h2>
+  return html`<section class="panel wide" aria-label="Log"><h2>Log <small>of the server and its stages, since this view opened</small></h2>
     ${lines.length === 0 && html`<p class="empty">No line yet. Each request makes one.</p>`}
-    <ol class="log" tabindex="0" aria-label="Lines of the log" ref=${box} onScroll=${scrolled}>${lines.map((line) => html`<li key=${line.number} class=${line.level}>
-      <time datetime=${new Date(line.time_ms).toISOString()}>${timeOf(line.time_ms)}</time><b>${line.level}</b><span>${line.text}</span></li>`)}</ol></section>`;
+    <ol class="log" tabindex="0" aria-label="Lines of the log" ref=${box} onScroll=${scrolled}>${lines.map((line) => html`<li key=${`${line.stage} ${line.number}`} class=${line.level}>
+      <time datetime=${new Date(line.time_ms).toISOString()}>${timeOf(line.time_ms)}</time><b>${line.level}</b><i title=${line.stage}>${line.stage}</i><span>${line.text}</span></li>`)}</ol></section>`;
 }
 
 function Scheduler({ stage, state, many }) {

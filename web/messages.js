@@ -89,7 +89,7 @@ function Answer({ message, session, streams, last }) {
     ${message.reasoning && html`<details class="thinking"><summary>${live && !message.content ? 'Thinking' : 'Thoughts'}${live && !message.content && html`<i class="wave"></i>`}</summary><${Markdown} text=${message.reasoning} /></details>`}
     ${message.content && html`<${Markdown} text=${message.content} />`}
     ${message.tool_calls.map((call, i) => html`<details class="tool" key=${i} open><summary>Call of <code>${call.name}</code></summary><pre tabindex="0">${pretty(call.arguments)}</pre></details>`)}
-    ${message.sound && html`<${Spoken} message=${message} speaker=${session.speaker} />`}
+    ${(message.sound || message.spoken) && html`<${Spoken} message=${message} session=${session} />`}
     ${live && !message.content && !message.reasoning && html`<${Waiting} model=${session.chosen} />`}
     ${note && html`<p class=${message.error ? 'problem' : 'note'} role=${message.error ? 'alert' : undefined}>${note}</p>`}
     <div class="actions">

@@ -5,7 +5,7 @@
 import { ApiError } from './api.js';
 import { addChunk, endAnswer, newAnswer, requestMessages } from './answer.js';
 import { checkedConversation, fromFile, newConversation } from './store.js';
-import { SPEECH_RATE, fromBase64, samplesOf } from './wav.js';
+import { SPEECH_RATE, fromBase64, joined, samplesOf } from './wav.js';
 
 const TEXT_ALONE = { pictures: false, sounds: false, voices: [] };
 const SAVE_INTERVAL_MS = 1000; // between two saves of an answer that streams
@@ -14,9 +14,9 @@ export class Session {
   #running = new Map(); // id of a conversation: AbortController
   #savedMs = 0;
 
-  // `speaker`: plays what is spoken (speaker.js).
-  constructor({ api, store, now = Date.now, changed = () => {}, speaker = null }) {
-    Object.assign(this, { api, store, now, changed, speaker, opened: () => {} });
+  // `speaker`: plays what is spoken (speaker.js). `sounds`: keeps it (sound-store.js).
+  constructor({ api, store, now = Date.now, changed = () => {}, speaker = null, sounds = null }) {
+    Object.assign(this, { api, store, now, changed, speaker, sounds, opened: () => {} });
     // An answer without an end was streaming when the page was closed: checkedConversation says so.
     this.conversations = store.load();
     this.current = this.conversations[0]?.id ?? '';
@@ -182,6 +182,7 @@ export class Session {
   remove(id) {
     this.stop(id);
     this.store.remove(id);
+    this.sounds?.forget(id);
     this.conversations = this.conversations.filter((one) => one.id !== id);
     if (this.current === id) this.current = this.conversations[0]?.id ?? '';
     if (!this.current) this.create();
@@ -270,6 +271,7 @@ export class Session {
       answer = this.#left ? endAnswer(answer, 'interrupted') : this.#failed(id, answer, problem);
     }
     this.#running.delete(id);
+    if (answer.sound && this.sounds) answer = { ...answer, spoken: { key: this.sounds.keep(id, joined(answer.sound)), bytes: answer.sound.bytes } };
     if (this.conversations.some((each) => each.id === id)) show();
     if (this.loadsModels) await this.refresh();
   }

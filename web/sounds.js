@@ -1,8 +1,9 @@
 // Sounds that go with a question, from files or the microphone: as mono WAV files of 16 kHz. And what shows and plays them.
 import { html, useEffect, useRef, useState } from './vendor/htm-preact.js';
 import { IconButton } from './icons.js';
+import { MAX_KEPT_BYTES } from './sound-store.js';
 import { MAX_SOUND_SECONDS, MAX_SOUNDS } from './store.js';
-import { RECORD_RATE, SPEECH_RATE, clock, fromBase64, pcmOf, samplesOf, toBase64, wavOf, wavSamples } from './wav.js';
+import { RECORD_RATE, SPEECH_RATE, clock, fromBase64, joined, pcmOf, samplesOf, toBase64, wavOf, wavSamples } from './wav.js';
 
 const MAX_FILE_BYTES = 64 << 20;
 const TICK_MS = 250; // of the clock while it records
@@ -89,11 +90,16 @@ export function RecordButton({ take, report, disabled }) {
   return html`<button type="button" class="recording" aria-label="End the recording" onClick=${() => recorder.current?.stop()}><i class="dot"></i>${clock((Date.now() - since) / 1000)}</button>`;
 }
 
-// A sound with a button that plays it; another click stops it. `samples` is called when it is played.
+// A sound with a button that plays it; another click stops it. `samples` is called when it is played; what it gives, or promises, is
+// undefined where it is gone.
 export function Sound({ speaker, owner, seconds, rate, samples, label, children }) {
   const plays = speaker.owner === owner;
+  const play = async () => {
+    const all = await samples();
+    if (all) speaker.play(owner, rate, all);
+  };
   return html`<span class=${`sound ${plays ? 'plays' : ''}`} data-seconds=${seconds.toFixed(2)}>
-    <${IconButton} icon=${plays ? 'stop' : 'play'} label=${plays ? `Stop ${label}` : `Play ${label}`} onClick=${() => (plays ? speaker.stop() : speaker.play(owner, rate, samples()))} />
+    <${IconButton} icon=${plays ? 'stop' : 'play'} label=${plays ? `Stop ${label}` : `Play ${label}`} onClick=${() => (plays ? speaker.stop() : play())} />
     <span class="bars" aria-hidden="true"></span><span class="clock">${clock(seconds)}</span>${children}</span>`;
 }
 
@@ -106,22 +112,27 @@ export function AttachedSounds({ sounds, speaker, remove }) {
     <${IconButton} icon="close" label=${`Remove sound ${i + 1}`} onClick=${() => remove(i)} /><//></li>`)}</ul>`;
 }
 
-// Of an answer: kept while the page is open.
-export function Spoken({ message, speaker }) {
-  const { chunks, bytes } = message.sound;
-  const pcm = () => {
-    const all = new Uint8Array(bytes);
-    chunks.reduce((at, chunk) => { const part = fromBase64(chunk); all.set(part, at); return at + part.length; }, 0);
+// Of an answer: as it came, or from where the browser keeps it.
+export function Spoken({ message, session }) {
+  const { sound, spoken } = message;
+  const [gone, setGone] = useState(false);
+  const pcm = async () => {
+    const all = sound ? joined(sound) : await session.sounds?.get(spoken.key);
+    if (!all) setGone(true);
     return all;
   };
-  const keep = () => {
+  const keep = async () => {
+    const all = await pcm();
+    if (!all) return;
     const link = document.createElement('a');
-    link.href = URL.createObjectURL(new Blob([wavOf(pcm(), SPEECH_RATE)], { type: 'audio/wav' }));
+    link.href = URL.createObjectURL(new Blob([wavOf(all, SPEECH_RATE)], { type: 'audio/wav' }));
     link.download = 'answer.wav';
     link.click();
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   };
-  return html`<${Sound} speaker=${speaker} owner=${`answer ${message.started_ms}`} seconds=${bytes / 2 / SPEECH_RATE} rate=${SPEECH_RATE} samples=${() => samplesOf(pcm())} label="the answer">
+  if (gone) return html`<p class="note">The sound is gone: the browser keeps ${MAX_KEPT_BYTES >> 20} MiB of spoken answers.</p>`;
+  const owner = `answer ${message.started_ms ?? spoken.key}`;
+  return html`<${Sound} speaker=${session.speaker} owner=${owner} seconds=${(sound ?? spoken).bytes / 2 / SPEECH_RATE} rate=${SPEECH_RATE} samples=${async () => { const all = await pcm(); return all && samplesOf(all); }} label="the answer">
     <${IconButton} icon="export" label="Save the sound" onClick=${keep} /><//>`;
 }
 

@@ -48,6 +48,8 @@ function checkedQuestion(given) {
   return { role: 'user', content: string(given?.content), ...(pictures.length > 0 && { pictures }), ...(sounds.length > 0 && { sounds }) };
 }
 
+const KEPT = /^[0-9]{15}-[0-9a-f]{18}$/; // of a sound, as sound-store.js names it
+
 function checkedMessage(given) {
   if (given?.role !== 'assistant') return checkedQuestion(given);
   const stats = {};
@@ -63,6 +65,7 @@ function checkedMessage(given) {
     finish: string(given.finish) || 'interrupted',
     error: string(given.error),
     stats,
+    ...(KEPT.test(given.spoken?.key) && number(given.spoken.bytes) > 0 && { spoken: { key: given.spoken.key, bytes: given.spoken.bytes } }),
   };
 }
 
@@ -146,7 +149,9 @@ export class Store {
   }
 }
 
-export const toFile = (conversations) => JSON.stringify({ format: FORMAT, version: 1, conversations }, withoutSound, 1);
+// Where a sound is kept means nothing in another browser.
+const withoutSounds = (name, value) => (name === 'spoken' ? undefined : withoutSound(name, value));
+export const toFile = (conversations) => JSON.stringify({ format: FORMAT, version: 1, conversations }, withoutSounds, 1);
 
 // The conversations of an exported file. An Error names what is wrong with it. Ids that `taken` has are replaced.
 export function fromFile(text, taken = new Set()) {

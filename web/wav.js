@@ -51,4 +51,10 @@ export function wavOf(pcm, rate) {
 export const wavSamples = (file) => samplesOf(file.subarray(HEADER_BYTES));
 
 // 0:07
+// The samples of a sound as it came: {chunks: [base64], bytes}.
+export function joined({ chunks, bytes }) {
+  const all = new Uint8Array(bytes);
+  chunks.reduce((at, chunk) => { const part = fromBase64(chunk); all.set(part, at); return at + part.length; }, 0);
+  return all;
+}
 export const clock = (seconds) => `${Math.floor(seconds / 60)}:${`${Math.floor(seconds % 60)}`.padStart(2, '0')}`;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "api/health.h"
 #include "base/json.h"
@@ -105,14 +107,23 @@ void append_prompts(std::string& out, const std::vector<LiveRequests::Listed>& l
   out += '}';
 }
 
-void append_log(std::string& out, const std::vector<LogTailLine>& lines) {
+// The lines of all processes by their clocks, those of each in their sequence.
+void append_log(std::string& out, const std::vector<LiveLog>& log) {
   static constexpr const char* kLevels[] = {"debug", "info", "warning", "error", "off"};
+  std::vector<std::pair<const LiveLog*, const LogTailLine*>> lines;
+  for (const LiveLog& process : log) {
+    for (const LogTailLine& line : process.lines) lines.emplace_back(&process, &line);
+  }
+  std::stable_sort(lines.begin(), lines.end(),
+                   [](const auto& a, const auto& b) { return a.second->unix_ms < b.second->unix_ms; });
+  if (lines.size() > kMaxLiveLogLines) lines.erase(lines.begin(), lines.end() - kMaxLiveLogLines);
   out += ",\"log\":[";
-  for (const LogTailLine& line : lines) {
+  for (const auto& [process, line] : lines) {
     separate(out);
-    append(out, "{{\"number\":{},\"time_ms\":{},\"level\":\"{}\"", line.number, line.unix_ms,
-           kLevels[static_cast<std::size_t>(line.level)]);
-    append_member(out, "text", line.text);
+    append(out, "{{\"number\":{},\"time_ms\":{},\"level\":\"{}\"", line->number, line->unix_ms,
+           kLevels[static_cast<std::size_t>(line->level)]);
+    append_member(out, "stage", process->stage);
+    append_member(out, "text", line->text);
     out += '}';
   }
   out += ']';
@@ -166,7 +177,7 @@ LiveEvent live_event(ApiContext& context, const std::vector<wire::AdminReply>& r
   if (facts.log != nullptr) {
     event.trusted = out;
     append_prompts(event.trusted, listed);
-    append_log(event.trusted, facts.log->lines());
+    append_log(event.trusted, *facts.log);
     event.trusted += '}';
   }
   event.shown = std::move(out += '}');

@@ -2,8 +2,8 @@
 // docs/api.md describes its members.
 //
 // Bounded: kMaxLiveNames names, kMaxLiveMetrics numbers of each stage, what the schedulers reply
-// (scheduler/snapshot.h), and of the log what base/log_tail.h keeps. Clients that are trusted (http/message.h) get the
-// log and how prompts begin too; to others no text of a request is shown.
+// (scheduler/snapshot.h), and of the log kMaxLiveLogLines of what base/log_tail.h keeps. Clients that are trusted
+// (http/message.h) get the log and how prompts begin too; to others no text of a request is shown.
 //
 // Thread safety: free function; the io thread.
 #pragma once
@@ -20,11 +20,18 @@ namespace millrace::api {
 
 inline constexpr std::size_t kMaxLiveNames = 1024;
 inline constexpr std::size_t kMaxLiveMetrics = 64;
+inline constexpr std::size_t kMaxLiveLogLines = 150;  // of all processes, the newest ones
+
+// Of one process, which has these stages.
+struct LiveLog {
+  std::string stage;  // "server", "scheduler", "encode, detokenize"
+  std::vector<LogTailLine> lines;
+};
 
 struct LiveFacts {
   int64_t period_ms = 0;
   std::size_t clients = 0;
-  const LogFollower* log = nullptr;  // where there are trusted clients
+  const std::vector<LiveLog>* log = nullptr;  // where there are trusted clients
 };
 
 struct LiveEvent {

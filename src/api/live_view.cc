@@ -1,13 +1,36 @@
 #include "api/live_view.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/live_event.h"
+#include "stages/log_lines.h"
 
 namespace millrace::api {
+namespace {
+
+// Of this process first, then of the others whose stages have replied, each once.
+std::vector<LiveLog> logs_of(const LogFollower& local, const std::vector<wire::AdminReply>& replies) {
+  std::vector<LiveLog> out{{.stage = "server", .lines = local.lines()}};
+  std::map<std::string, std::size_t> known{{log_process(), 0}};
+  for (const wire::AdminReply& reply : replies) {
+    if (reply.code != StatusCode::kOk) continue;
+    auto log = parse_log_lines(reply.message);
+    if (!log.ok()) continue;
+    const auto [found, is_new] = known.emplace(log->process, out.size());
+    if (is_new) {
+      out.push_back({.stage = reply.stage, .lines = std::move(log->lines)});
+    } else if (found->second > 0) {
+      out[found->second].stage += ", " + reply.stage;
+    }
+  }
+  return out;
+}
+
+}  // namespace
 
 LiveView::LiveView(ApiContext& context)
     : context_(context),
@@ -47,23 +70,42 @@ void LiveView::ask() {
     asking_ = false;
     return;
   }
-  if (context_.engine.health().draining) return publish({});  // the schedulers may be gone
-  context_.engine.admin(wire::AdminAction::kShowState, kLiveTimeoutMs,
-                        [self = weak_from_this()](std::vector<wire::AdminReply> replies) {
+  states_.clear();
+  logs_.clear();
+  if (context_.engine.health().draining) return publish();  // the schedulers may be gone
+  admin(wire::AdminAction::kShowState, [this](std::vector<wire::AdminReply> replies) {
+    states_ = std::move(replies);
+    ask_for_log();
+  });
+}
+
+void LiveView::ask_for_log() {
+  if (!log_ || context_.engine.health().draining) return publish();
+  admin(wire::AdminAction::kShowLog, [this](std::vector<wire::AdminReply> replies) {
+    logs_ = std::move(replies);
+    publish();
+  });
+}
+
+// `done` is called on the io thread, unless the view is gone by then.
+void LiveView::admin(wire::AdminAction action, std::function<void(std::vector<wire::AdminReply>)> done) {
+  context_.engine.admin(action, kLiveTimeoutMs,
+                        [self = weak_from_this(), done = std::move(done)](std::vector<wire::AdminReply> replies) {
                           const auto view = self.lock();
                           if (!view) return;
-                          view->context_.server.post([self, replies = std::move(replies)] {
-                            if (const auto still = self.lock()) still->publish(replies);
+                          view->context_.server.post([self, done, replies = std::move(replies)] {
+                            if (const auto still = self.lock()) done(replies);
                           });
                         });
 }
 
-void LiveView::publish(const std::vector<wire::AdminReply>& replies) {
+void LiveView::publish() {
   drop_those_who_left();
   const bool draining = context_.engine.health().draining;
   if (!clients_.empty()) {
-    const LiveFacts facts{.period_ms = kLivePeriodMs, .clients = clients_.size(), .log = log_ ? &*log_ : nullptr};
-    const LiveEvent event = live_event(context_, replies, facts);
+    const std::vector<LiveLog> log = log_ ? logs_of(*log_, logs_) : std::vector<LiveLog>();
+    const LiveFacts facts{.period_ms = kLivePeriodMs, .clients = clients_.size(), .log = log_ ? &log : nullptr};
+    const LiveEvent event = live_event(context_, states_, facts);
     last_event_.clear();
     last_trusted_event_.clear();
     http::append_sse_data(last_event_, event.shown);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,7 +41,9 @@ class LiveView : public std::enable_shared_from_this<LiveView> {
 
  private:
   void ask();
-  void publish(const std::vector<wire::AdminReply>& replies);
+  void admin(wire::AdminAction action, std::function<void(std::vector<wire::AdminReply>)> done);
+  void ask_for_log();
+  void publish();
   void drop_those_who_left();
   const std::string& event_for(bool trusted) const { return trusted ? last_trusted_event_ : last_event_; }
 
@@ -54,6 +57,7 @@ class LiveView : public std::enable_shared_from_this<LiveView> {
   Gauge clients_gauge_;
   std::vector<Client> clients_;
   std::optional<LogFollower> log_;               // while there are trusted clients
+  std::vector<wire::AdminReply> states_, logs_;  // of the stages, for the next event
   std::string last_event_, last_trusted_event_;  // for one that comes; "": it waits for the next
   bool asking_ = false;                          // for a client; the next event is under way, or its timer runs
 };

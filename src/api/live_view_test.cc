@@ -6,6 +6,7 @@
 
 #include "api/live_view.h"
 #include "api/testing/api_harness.h"
+#include "stages/log_lines.h"
 
 namespace millrace::api::testing {
 namespace {
@@ -105,6 +106,21 @@ TEST_F(LiveViewTest, ASchedulerThatDoesNotAnswerIsNamed) {
   EXPECT_EQ(watcher.next()["schedulers"], parsed(R"([{"stage":"scheduler","error":"did not answer"}])"));
 }
 
+TEST_F(LiveViewTest, TheLogOfAnotherProcessComesOnceWithTheNamesOfItsStages) {
+  const std::string log = R"({"process":"7","lines":[[3,1,2,"hot"],[4,2,1,"cool"]]})";
+  engine_.replies = {{.stage = "scheduler", .message = log},
+                     {.stage = "detokenizer", .message = log},
+                     {.stage = "other", .message = R"({"process":"8","lines":[[1,9,3,{}]]})"},
+                     {.stage = "tokenizer", .message = log_lines_json()}};  // a stage of this very process
+  Watcher watcher(server_->port());
+  const Json lines = watcher.next()["log"];
+  ASSERT_GE(lines.size(), 2u);
+  EXPECT_EQ(lines[0],
+            parsed(R"({"number":3,"time_ms":1,"level":"warning","stage":"scheduler, detokenizer","text":"hot"})"));
+  EXPECT_EQ(lines[1]["text"], "cool");
+  for (std::size_t i = 2; i < lines.size(); ++i) EXPECT_EQ(lines[i]["stage"], "server");
+}
+
 TEST_F(LiveViewTest, OneMoreThanTheLimitIsRefusedAndMayComeWhenOneHasLeft) {
   std::vector<std::unique_ptr<Watcher>> watchers;
   for (std::size_t i = 0; i < kMaxLiveClients; ++i) {
@@ -138,7 +154,9 @@ TEST_F(LiveViewTest, NothingIsAskedWithoutAClient) {
   later.get_future().get();
   EXPECT_EQ(engine_.asked(), asked);
   EXPECT_EQ(metric("live_view_events_total"), events);
-  for (const wire::AdminRequest& command : engine_.commands) EXPECT_EQ(command.action, wire::AdminAction::kShowState);
+  for (const wire::AdminRequest& command : engine_.commands) {
+    EXPECT_TRUE(command.action == wire::AdminAction::kShowState || command.action == wire::AdminAction::kShowLog);
+  }
 }
 
 TEST_F(LiveViewTest, StreamsEndWhenTheServerDrains) {

@@ -120,7 +120,11 @@ void Reply::note_end(std::string_view finish) {
     if (first == 0 || (figures.first_seconds > 0 && first >= figures.first_seconds)) continue;
     figures.first_seconds = first;
     figures.accepted_seconds = std::min(choice.accepted_at_s, first);
-    figures.admitted_seconds = std::min(choice.state.usage.queue_seconds, first - figures.accepted_seconds);
+    figures.usage.transfer = choice.state.usage.transfer;
+    // Its pages were waited for before the scheduler had it, and its queue's time counts from before that.
+    const double fetched = figures.usage.transfer ? figures.usage.transfer->seconds : 0;
+    const double queued = std::max(0.0, choice.state.usage.queue_seconds - fetched);
+    figures.admitted_seconds = std::min(queued, first - figures.accepted_seconds);
   }
   state_->record.ended(responder_->label(), engine_.model().name, figures, finish);
 }
@@ -165,7 +169,9 @@ Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
     if (state.usage.completion_tokens == 0 && delta.usage.completion_tokens > 0) {
       state.first_token_seconds = elapsed_seconds();
     }
+    auto transfer = std::move(state.usage.transfer);
     state.usage = delta.usage;
+    if (!state.usage.transfer) state.usage.transfer = std::move(transfer);
   }
   if (delta.weight_version) state.weight_version = delta.weight_version;
   extend_spans(state.weight_spans, delta.weight_version, state.usage.completion_tokens);

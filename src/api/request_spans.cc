@@ -1,5 +1,6 @@
 #include "api/request_spans.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -34,6 +35,15 @@ http::Span part_of(const http::Span& request, const char* name, double from_seco
           .name = name,
           .begin_ns = request.begin_ns + static_cast<int64_t>(from_seconds * kNanoseconds),
           .end_ns = request.begin_ns + static_cast<int64_t>(to_seconds * kNanoseconds)};
+}
+
+// The wait for KV pages of another server.
+http::Span transfer_of(const http::Span& request, const wire::Usage& usage, double from_seconds, double to_seconds) {
+  http::Span span = part_of(request, "kv_transfer", from_seconds, to_seconds);
+  span.attributes = {{"millrace.kv_transfer.bytes", static_cast<int64_t>(usage.transfer->bytes)},
+                     {"millrace.kv_transfer.tokens", int64_t{usage.transferred_tokens}},
+                     {"millrace.kv_transfer.mode", usage.transfer->way.empty() ? "none" : usage.transfer->way}};
+  return span;
 }
 
 }  // namespace
@@ -71,7 +81,9 @@ void RequestSpans::add(const http::RequestLabel& request, std::string_view model
   const double first = figures.first_seconds, accepted = figures.accepted_seconds;
   const double admitted = accepted + figures.admitted_seconds;
   if (first > 0) {
-    exporter_->add(part_of(*span, "tokenize", 0, accepted));
+    const double fetched = usage.transfer ? std::min(usage.transfer->seconds, accepted) : 0;
+    exporter_->add(part_of(*span, "tokenize", 0, accepted - fetched));
+    if (usage.transfer) exporter_->add(transfer_of(*span, usage, accepted - fetched, accepted));
     if (admitted > accepted) exporter_->add(part_of(*span, "queue", accepted, admitted));
     exporter_->add(part_of(*span, "prefill", admitted, first));
     exporter_->add(part_of(*span, "decode", first, figures.total_seconds));

@@ -1,6 +1,6 @@
 // RequestSpans: what a request that generates becomes in a trace of OpenTelemetry: a span of the server, and below it
-// the tokenizer, the time in the queue, the prefill and the decode. Names of attributes are those of its conventions
-// for generative models (gen_ai.*) and of HTTP; ours begin with "millrace.".
+// the tokenizer, the wait for KV pages of another server, the time in the queue, the prefill and the decode. Names of
+// attributes are those of its conventions for generative models (gen_ai.*) and of HTTP; ours begin with "millrace.".
 //
 // A request with a `traceparent` belongs to its caller's trace, and is recorded where the caller is; of the others a
 // share is, chosen by the new trace's id.

@@ -50,7 +50,7 @@ load::PlotTitle plot_title(const BenchServeOptions& o, const std::string& model,
 // Before the test, which may take long.
 Status check_plot_name(const std::string& path) {
   if (path.empty() || path.ends_with(".svg")) return ok_status();
-  return invalid_argument("--plot is '{}'; wanted a name that ends with .svg", path);
+  return invalid_argument("--plot is '{}'; wanted a name that ends with .svg, of which rsvg-convert makes a PNG", path);
 }
 
 // A line that is drawn again while a person looks on; nothing elsewhere.

@@ -9,18 +9,25 @@
 #include <memory>
 #include <string>
 
+#include "app/options.h"
 #include "base/status.h"
 #include "discovery/coordinator_locator.h"
 #include "discovery/leadership.h"
 
 namespace millrace {
 
-// This server's turn to lead the pipeline whose coordinator is at `control`. Null where `name` is empty. kCancelled: a
-// signal came.
-Result<std::unique_ptr<Leadership>> lead_by_name(const std::string& name, const std::string& control,
+// A name, and whom etcd takes its reader and writer for.
+struct DiscoveryName {
+  std::string name;
+  EtcdUserOptions user;
+};
+
+// This server's turn to lead the pipeline whose coordinator is at `control`. Null where the name is empty. kCancelled:
+// a signal came; kUnauthenticated, kPermissionDenied: etcd refuses the user.
+Result<std::unique_ptr<Leadership>> lead_by_name(const DiscoveryName& name, const std::string& control,
                                                  const sigset_t& signals);
 
 // Where the coordinator is that `join` names; null where `join` is its address.
-Result<std::unique_ptr<CoordinatorLocator>> find_by_name(const std::string& join, const sigset_t& signals);
+Result<std::unique_ptr<CoordinatorLocator>> find_by_name(const DiscoveryName& join, const sigset_t& signals);
 
 }  // namespace millrace

@@ -8,16 +8,16 @@
 #include <cstddef>
 
 #include "app/options.h"
+#include "app/secret_file.h"
 #include "base/status.h"
 
 namespace millrace {
 
-inline constexpr std::size_t kMaxKeyBytes = 1024;
+inline constexpr std::size_t kMaxKeyBytes = kMaxSecretBytes;
 
 // Puts what is in options.admin_api_key_file, if one is given, into options.admin_api_key, and checks both keys: 1 to
 // kMaxKeyBytes printable ASCII characters without spaces, and not the same. An empty key that is given (options.given)
-// is an error: it would start a server that is open to everyone. The file must be a regular one of this user or of
-// root, and readable by this user alone; one newline at its end is no part of the key. No message has a key in it.
+// is an error: it would start a server that is open to everyone. No message has a key in it (app/secret_file.h).
 // Errors: kNotFound, kPermissionDenied, kInvalidArgument.
 Status load_keys(ServeOptions& options);
 

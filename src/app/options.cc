@@ -41,6 +41,18 @@ void add_split_roles(CLI::App& command, ServeOptions& o) {
       ->group(group);
 }
 
+void add_etcd_user_options(CLI::App& command, EtcdUserOptions& o, const char* group) {
+  CLI::Option* user =
+      command
+          .add_option("--discovery-user", o.user,
+                      "USER:PASSWORD for an etcd that wants one; others see it in the process list, but "
+                      "not MILLRACE_DISCOVERY_USER")
+          ->group(group);
+  command.add_option("--discovery-user-file", o.file, "File with USER:PASSWORD for etcd, mode 0600: one line")
+      ->excludes(user)
+      ->group(group);
+}
+
 // Processes, deadlines, profiles and replicas.
 void add_running_options(CLI::App& command, ServeOptions& o) {
   const char* group = "Running";
@@ -61,6 +73,7 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
                   "etcd://HOST:PORT/NAME: this server leads while no other one of that name does, else it stands by; "
                   "stages find it with --join of the same")
       ->group(group);
+  add_etcd_user_options(command, o.etcd_user, group);
   command
       .add_option("--placement", o.placement,
                   "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
@@ -156,40 +169,6 @@ void add_media_options(CLI::App& command, ServeOptions& o) {
   limit("--video-max-mib", o.video.mib, "MiB of a video's file at most", int64_t{wire::kMaxMediaBytes >> 20});
   limit("--video-decode-seconds", o.video.decode_seconds, "Seconds for each of the two programs that read a video",
         600);
-}
-
-// Several models, or one that comes and goes (docs/models.md).
-void add_models_options(CLI::App& command, ServeOptions& o) {
-  const char* group = "Several models";
-  command.remove_option(command.get_option("--model"));
-  command
-      .add_option("--model,-m", o.models,
-                  "Hugging Face model directory (config.json, *.safetensors, tokenizer.json), GGUF file, or "
-                  "ORG/NAME[:QUANT] of a hub; may repeat: several models, loaded when they are asked for; NAME=MODEL "
-                  "gives one a name")
-      ->group("Model and memory");
-  command.add_option("--models-dir", o.models_dir, "Folder whose models are served: folders and GGUF files in it")
-      ->group(group);
-  command.add_option("--model-alias", o.model_aliases, "ALIAS=NAME: another name of a model; may repeat")->group(group);
-  command
-      .add_option("--pin-model", o.pinned_models, "Name of a model that is loaded at the start and stays; may repeat")
-      ->group(group);
-  command
-      .add_option("--model-ttl-s,--model-ttl", o.model_ttl_s,
-                  "Unload a model that had no request for so many seconds; 0 = never")
-      ->check(CLI::Range(0, 1 << 30))
-      ->capture_default_str()
-      ->group(group);
-  command.add_option("--models-max", o.models_max, "Models loaded at a time; 0 = as many as the memory holds")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--models-memory-gib", o.models_memory_gib,
-                  "Memory in GiB for the weights of all loaded models; 0 = what is free when one is loaded")
-      ->check(CLI::Range(0.0, 65536.0))
-      ->capture_default_str()
-      ->group(group);
 }
 
 // Records of requests, and comments in streams that wait.
@@ -307,6 +286,7 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
       ->group(group);
   command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
       ->group(group);
+  add_etcd_user_options(command, o.etcd_user, group);
   // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
   // What `serve` says to its children; not for people.

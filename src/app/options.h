@@ -18,6 +18,11 @@ class App;
 
 namespace millrace {
 
+// The user of etcd, where it wants one: "USER:PASSWORD", or a file with that.
+struct EtcdUserOptions {
+  std::string user, file;
+};
+
 struct ServeOptions {
   ModelOptions model;
   std::string revision;                         // of a model of a hub; "": main
@@ -49,6 +54,7 @@ struct ServeOptions {
   std::string listen;     // where stages of other hosts join: instead of the pipeline's control
   std::string key_file;   // instead of the pipeline's own
   std::string discovery;  // "etcd://HOST:PORT/NAME": leads while no other server of that name does
+  EtcdUserOptions etcd_user;
   std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
@@ -65,6 +71,8 @@ struct ServeOptions {
   // Of several models (router/router.h); `model.model` is the first, where a person named it without an option.
   std::vector<std::string> models;                        // of --model
   std::string models_dir;                                 // a folder with models in it
+  std::string models_file;                                // of models with options of their own
+  bool allow_pull = false;                                // clients may get models from a hub
   std::vector<std::string> model_aliases, pinned_models;  // "ALIAS=NAME"; names
   int model_ttl_s = 0;                                    // a model without requests for so long is unloaded; 0: never
   int models_max = 0;                                     // loaded at a time; 0: as many as the memory holds
@@ -88,6 +96,7 @@ struct StageOptions {
   std::string join;      // the leader: its address, or an etcd:// name that has it
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
+  EtcdUserOptions etcd_user;
 };
 
 // A child process of a layer split: one range of the model's layers.
@@ -133,6 +142,7 @@ struct InspectOptions {
 };
 
 void add_serve_options(CLI::App& command, ServeOptions& options);
+void add_models_options(CLI::App& command, ServeOptions& options);  // a part of those
 // What stood on the command line, in the environment or in a file, without the dashes.
 std::vector<std::string> given_options(const CLI::App& command);
 void add_stage_options(CLI::App& command, StageOptions& options);

@@ -106,7 +106,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   ASSIGN_OR_RETURN(join.replicas, parse_replicas(options.stages, spec));
   if (!child) RETURN_IF_ERROR(may_join(spec, join.replicas, options.pipeline));
   RETURN_IF_ERROR(check_process_limits(join.replicas.size(), address_space_mib(spec, join.replicas, false)).status());
-  auto coordinator = find_by_name(options.join, signals);
+  auto coordinator = find_by_name({options.join, options.etcd_user}, signals);
   if (coordinator.status().code() == StatusCode::kCancelled) return ok_status();
   RETURN_IF_ERROR(coordinator.status());
   override_hosts(spec, *coordinator ? (*coordinator)->address() : options.join, options.key_file);

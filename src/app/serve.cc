@@ -371,7 +371,8 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
   if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
   const std::string more = std::string(lead.child.model.model.empty() ? "" : " --model DIR") +
-                           (options.key_file.empty() ? "" : " --key-file FILE");
+                           (options.key_file.empty() ? "" : " --key-file FILE") +
+                           (options.etcd_user.file.empty() ? "" : " --discovery-user-file FILE");
   const std::string awaited = join_commands(spec, options.discovery, options.pipeline, more);
   std::string run_dir;
   std::optional<EndWatch> end;
@@ -384,7 +385,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   } else {
     end.emplace(signals, last_act);
   }
-  const auto leadership = lead_by_name(options.discovery, spec.control, signals);
+  const auto leadership = lead_by_name({options.discovery, options.etcd_user}, spec.control, signals);
   if (leadership.status().code() == StatusCode::kCancelled) return 0;
   if (!leadership.ok()) return print_error(leadership.status()), exit_code_of(leadership.status());
   auto made = Instance::lead(std::move(spec), std::move(library), std::move(lead));
@@ -451,6 +452,7 @@ int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   if (const char* key = std::getenv("MILLRACE_API_KEY"); key != nullptr && *key == '\0' && options.api_key.empty()) {
     options.given.emplace_back("api-key");
   }
+  ::unsetenv("MILLRACE_DISCOVERY_USER");
   ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
   if (options.parent > 0) {
     if (Status status = become_child(options.parent); !status.ok()) return print_error(status), 1;

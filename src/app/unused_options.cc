@@ -32,7 +32,7 @@ std::string instead_of(const std::string& name) {
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
   const bool over_hosts = spec.over_hosts();
   for (const std::string& name : options.given) {
-    if (over_hosts || (name != "listen" && name != "key-file" && name != "discovery")) continue;
+    if (over_hosts || (name != "listen" && name != "key-file" && !name.starts_with("discovery"))) continue;
     return invalid_argument(
         "--{} has no use: no stage of the pipeline has a host; wanted one that names where else "
         "stages run, or the option left out",
@@ -56,6 +56,8 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
                                                  "listen",
                                                  "key-file",
                                                  "discovery",
+                                                 "discovery-user",
+                                                 "discovery-user-file",
                                                  "placement",
                                                  "drain-timeout-s",
                                                  "profile-dir",

@@ -10,7 +10,8 @@ namespace {
 
 struct Tail {
   std::atomic<int> followers{0};
-  std::mutex mutex;  // guards what follows
+  std::atomic<int64_t> leased_until_ms{0};  // of the steady clock; 0: none is open
+  std::mutex mutex;                         // guards what follows
   std::deque<LogTailLine> lines;
   uint64_t last_number = 0;
 };
@@ -19,6 +20,19 @@ struct Tail {
 Tail& tail() {
   static Tail* const the_one = new Tail;
   return *the_one;
+}
+
+int64_t steady_ms() {
+  using std::chrono::milliseconds;
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// Under the lock. Lines that were kept for a lease go at its end: with the next line, or when someone asks again.
+bool is_followed() {
+  if (tail().followers > 0 || tail().leased_until_ms > steady_ms()) return true;
+  tail().leased_until_ms = 0;
+  tail().lines.clear();
+  return false;
 }
 
 // At most `most` bytes, and no part of a character.
@@ -34,7 +48,8 @@ LogFollower::LogFollower() { ++tail().followers; }
 
 LogFollower::~LogFollower() {
   std::lock_guard lock(tail().mutex);
-  if (--tail().followers == 0) tail().lines.clear();
+  --tail().followers;
+  is_followed();
 }
 
 std::vector<LogTailLine> LogFollower::lines() const {
@@ -42,12 +57,22 @@ std::vector<LogTailLine> LogFollower::lines() const {
   return {tail().lines.begin(), tail().lines.end()};
 }
 
+std::vector<LogTailLine> leased_log_lines(int64_t lease_ms) {
+  std::lock_guard lock(tail().mutex);
+  is_followed();
+  tail().leased_until_ms = steady_ms() + lease_ms;
+  return {tail().lines.begin(), tail().lines.end()};
+}
+
 void add_to_log_tail(LogLevel level, std::string_view line) {
-  if (tail().followers.load(std::memory_order_relaxed) == 0) return;
+  if (tail().followers.load(std::memory_order_relaxed) == 0 &&
+      tail().leased_until_ms.load(std::memory_order_relaxed) == 0) {
+    return;
+  }
   using std::chrono::milliseconds;
   const auto now = std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
   std::lock_guard lock(tail().mutex);
-  if (tail().followers == 0) return;  // the last one went meanwhile
+  if (!is_followed()) return;
   if (tail().lines.size() == kMaxLogTailLines) tail().lines.pop_front();
   tail().lines.push_back({++tail().last_number, now.count(), level, std::string(cut(line, kMaxLogTailBytes))});
 }

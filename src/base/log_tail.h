@@ -1,5 +1,5 @@
-// The last lines of this process's log, kept in memory while they are followed. A line without a follower costs one
-// load of a number, and is not kept.
+// The last lines of this process's log, kept in memory while they are followed. A line without a follower costs two
+// loads of numbers, and is not kept.
 //
 // Thread safety: all functions from any thread.
 #pragma once
@@ -34,6 +34,10 @@ class LogFollower {
 
   std::vector<LogTailLine> lines() const;  // the oldest first
 };
+
+// As a follower that is there for `lease_ms` from now on: for one that asks again and again, and may stop without a
+// word.
+std::vector<LogTailLine> leased_log_lines(int64_t lease_ms);
 
 // For log_write().
 void add_to_log_tail(LogLevel level, std::string_view line);

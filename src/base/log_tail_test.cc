@@ -55,5 +55,20 @@ TEST_F(LogTailTest, TwoFollowersSeeTheSameAndTheLinesGoWithTheLast) {
   EXPECT_TRUE(third.lines().empty());
 }
 
+TEST_F(LogTailTest, ALeaseKeepsWhatComesUntilItIsOver) {
+  LOG_INFO("before");
+  EXPECT_TRUE(leased_log_lines(600'000).empty());
+  LOG_INFO("within");
+  {
+    const LogFollower follower;
+    EXPECT_EQ(follower.lines().size(), 1u);
+  }
+  const auto lines = leased_log_lines(0);  // the lease ends now
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_EQ(lines[0].text, "within");
+  LOG_INFO("behind");
+  EXPECT_TRUE(leased_log_lines(0).empty());
+}
+
 }  // namespace
 }  // namespace millrace

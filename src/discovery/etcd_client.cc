@@ -51,6 +51,20 @@ Result<Json> parse(const std::string& answer) {
   return json;
 }
 
+// etcd has few statuses for its errors: its words decide.
+Status refusal(const std::string& url, long status, const std::string& body) {
+  const auto has = [&body](std::string_view words) { return body.find(words) != std::string::npos; };
+  StatusCode code = status >= 500 ? StatusCode::kUnavailable : StatusCode::kInternal;
+  if (status == 401 || has("auth store is old")) code = StatusCode::kUnauthenticated;
+  if (status == 403) code = StatusCode::kPermissionDenied;
+  const char* wanted = "wanted 200";
+  if (has("user name is empty")) {
+    code = StatusCode::kUnauthenticated;
+    wanted = "wanted --discovery-user-file with a user of etcd";
+  }
+  return error(code, "{} answered {}: {}; {}", url, status, body.substr(0, 200), wanted);
+}
+
 struct Reading {
   std::string body;
   bool too_long = false, enough = false;
@@ -103,22 +117,50 @@ Result<std::string> EtcdClient::post_to(const std::string& url, const std::strin
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, on_progress);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, &reading);
+  const http::CurlList headers(token_.empty() ? nullptr
+                                              : curl_slist_append(nullptr, ("Authorization: " + token_).c_str()));
+  curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers.get());
   const CURLcode code = curl_easy_perform(curl);
   if (code == CURLE_ABORTED_BY_CALLBACK) return Status(StatusCode::kCancelled, "ended");
   if (reading.too_long) return internal_error("{} answered over {} bytes", url, kMaxEtcdAnswerBytes);
   // A stream is left when it has what is wanted; one that brought nothing in its time is no failure.
   if (until && (reading.enough || code == CURLE_OPERATION_TIMEDOUT)) return std::move(reading.body);
-  if (until && code == CURLE_OK) return error(StatusCode::kUnavailable, "{} ended the stream", url);
   if (code != CURLE_OK) return error(StatusCode::kUnavailable, "{}: {}", url, curl_easy_strerror(code));
   long status = 0;
   curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  if (status == 200 && until) return error(StatusCode::kUnavailable, "{} ended the stream", url);
   if (status == 200) return std::move(reading.body);
-  return error(status >= 500 ? StatusCode::kUnavailable : StatusCode::kInternal, "{} answered {}: {}; wanted 200", url,
-               status, reading.body.substr(0, 200));
+  return refusal(url, status, reading.body);
 }
 
 Result<std::string> EtcdClient::post(std::string_view path, const Json& body, long timeout_ms,
                                      const std::function<bool(std::string_view)>& until) {
+  if (name_.user.empty()) return post_to_any(path, body, timeout_ms, until);
+  const bool fresh = token_.empty();
+  if (fresh) RETURN_IF_ERROR(authenticate());
+  Result<std::string> answer = post_to_any(path, body, timeout_ms, until);
+  if (answer.status().code() != StatusCode::kUnauthenticated || fresh) return answer;
+  // Tokens have a time, go when etcd starts again, and count no more when its roles have changed.
+  RETURN_IF_ERROR(authenticate());
+  return post_to_any(path, body, timeout_ms, until);
+}
+
+Status EtcdClient::authenticate() {
+  token_.clear();
+  auto text =
+      post_to_any("/v3/auth/authenticate", {{"name", name_.user}, {"password", name_.password}}, kEtcdCallMs, {});
+  if (text.status().code() == StatusCode::kInternal) {
+    return error(StatusCode::kUnauthenticated, "etcd gives the user '{}' no token: {}", name_.user,
+                 text.status().message());
+  }
+  RETURN_IF_ERROR(text.status());
+  ASSIGN_OR_RETURN(const Json answer, parse(*text));
+  RETURN_IF_ERROR(json_read(answer, "token", token_));
+  return token_.empty() ? strange("an answer without a token") : ok_status();
+}
+
+Result<std::string> EtcdClient::post_to_any(std::string_view path, const Json& body, long timeout_ms,
+                                            const std::function<bool(std::string_view)>& until) {
   Status last;
   for (std::size_t i = 0; i < name_.members.size(); ++i) {
     const std::size_t member = (member_ + i) % name_.members.size();

@@ -3,7 +3,11 @@
 //
 // Calls block, for kEtcdCallMs at most (wait_for_change: as long as it is given). The members are tried in turn, the
 // one that answered last first. kUnavailable: none answered, and a later call may succeed; kCancelled; kInternal: what
-// came is no answer of etcd's.
+// came is no answer of etcd's. kUnauthenticated: etcd refuses the user, or wants one; kPermissionDenied: the user may
+// not do this.
+//
+// Where the name has a user, calls carry a token that etcd gave for the password. One that it takes no more is got
+// anew, once for each call.
 //
 // Owner: the thread that uses it. Thread safety: one thread; `cancelled` is asked on it, at least once a second.
 #pragma once
@@ -55,6 +59,9 @@ class EtcdClient {
   // `until`: where given, the answer is a stream that is read until it returns true for what has come.
   Result<std::string> post(std::string_view path, const Json& body, long timeout_ms,
                            const std::function<bool(std::string_view)>& until = {});
+  Result<std::string> post_to_any(std::string_view path, const Json& body, long timeout_ms,
+                                  const std::function<bool(std::string_view)>& until);
+  Status authenticate();
   Result<std::string> post_to(const std::string& url, const std::string& body, long timeout_ms,
                               const std::function<bool(std::string_view)>& until);
   Result<EtcdEntry> read_entry(const Json& answer, const Json& range) const;
@@ -63,6 +70,7 @@ class EtcdClient {
   std::function<bool()> cancelled_;
   http::CurlHandle curl_;
   std::size_t member_ = 0;  // that answered last
+  std::string token_;       // of name_.user; "": none yet
 };
 
 }  // namespace millrace

@@ -24,14 +24,17 @@ class FakeEtcd {
   explicit FakeEtcd(std::vector<std::string> answers)
       : answers_(std::move(answers)), server_([this](Peer& peer, const std::string& head) {
           paths_.push_back(head.substr(5, head.find(' ', 5) - 5));
+          const std::size_t token = head.find("Authorization: ");
+          tokens_.push_back(token == head.npos ? "" : head.substr(token + 15, head.find('\r', token) - token - 15));
           peer.send(answers_[std::min(paths_.size(), answers_.size()) - 1]);
         }) {}
   std::string member() const { return fmt::format("127.0.0.1:{}", server_.port()); }
   const std::vector<std::string>& paths() const { return paths_; }
+  const std::vector<std::string>& tokens() const { return tokens_; }
 
  private:
   const std::vector<std::string> answers_;
-  std::vector<std::string> paths_;
+  std::vector<std::string> paths_, tokens_;
   ScriptedServer server_;
 };
 
@@ -131,6 +134,52 @@ TEST(EtcdClient, AWaitWithoutAChangeEndsWithItsTimeAndACancelledOneAtOnce) {
   EXPECT_TRUE(client.wait_for_change("k", 3, 50).ok());
   ending = true;
   EXPECT_EQ(client.wait_for_change("k", 3, 600'000).code(), StatusCode::kCancelled);
+}
+
+EtcdClient client_with_user(const FakeEtcd& etcd) {
+  auto name = parse_etcd_name("etcd://" + etcd.member() + "/omni");
+  EXPECT_TRUE(name.ok() && set_etcd_user("millrace:secret", *name).ok());
+  auto client = EtcdClient::open(*name, {});
+  EXPECT_TRUE(client.ok());
+  return std::move(client).value();
+}
+
+TEST(EtcdClient, AUserHasATokenThatIsGotAnewWhereItIsRefused) {
+  const std::string too_old = answer(R"({"error":"etcdserver: invalid auth token","code":16})", 401);
+  FakeEtcd etcd({answer(R"({"token":"first"})"), answer(kHeld), answer(kHeld), too_old, answer(R"({"token":"second"})"),
+                 answer(kHeld)});
+  EtcdClient client = client_with_user(etcd);
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(client.get("k").ok());
+  EXPECT_EQ(etcd.paths(), (std::vector<std::string>{"/v3/auth/authenticate", "/v3/kv/range", "/v3/kv/range",
+                                                    "/v3/kv/range", "/v3/auth/authenticate", "/v3/kv/range"}));
+  EXPECT_EQ(etcd.tokens(), (std::vector<std::string>{"", "first", "first", "first", "", "second"}));
+}
+
+TEST(EtcdClient, ARefusedUserIsAnErrorAndATokenIsAskedForOnce) {
+  FakeEtcd wrong({answer(R"({"error":"etcdserver: authentication failed, invalid user ID or password"})", 400)});
+  EtcdClient client = client_with_user(wrong);
+  const Status refused = client.get("k").status();
+  EXPECT_EQ(refused.code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(refused.message().find("secret"), std::string::npos);
+  EXPECT_NE(refused.message().find("'millrace'"), std::string::npos);
+
+  const std::string never = answer(R"({"error":"etcdserver: invalid auth token"})", 401);
+  FakeEtcd fickle({answer(R"({"token":"t"})"), never});
+  EtcdClient other = client_with_user(fickle);
+  EXPECT_EQ(other.get("k").status().code(), StatusCode::kUnauthenticated);
+  EXPECT_EQ(fickle.paths().size(), 2u);
+
+  FakeEtcd poor({answer(R"({"token":"t"})"), answer(R"({"error":"etcdserver: permission denied"})", 403)});
+  EtcdClient third = client_with_user(poor);
+  EXPECT_EQ(third.get("k").status().code(), StatusCode::kPermissionDenied);
+}
+
+TEST(EtcdClient, WithoutAUserTheErrorNamesTheOption) {
+  FakeEtcd etcd({answer(R"({"error":"etcdserver: user name is empty","code":3})", 400)});
+  EtcdClient client = client_of(etcd.member());
+  const Status status = client.get("k").status();
+  EXPECT_EQ(status.code(), StatusCode::kUnauthenticated);
+  EXPECT_NE(status.message().find("--discovery-user-file"), std::string::npos);
 }
 
 TEST(EtcdClient, ARefusedWaitIsAnError) {

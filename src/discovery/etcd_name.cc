@@ -17,7 +17,7 @@ bool is_name_byte(char c) {
 Status check_member(const std::string& member) {
   const std::size_t colon = member.rfind(':');
   if (member.find('@') != std::string::npos) {
-    return invalid_argument("a user or a password in it; wanted none: etcd's own authentication is not served");
+    return invalid_argument("a user or a password in it, which others would see; wanted them by --discovery-user-file");
   }
   int port = 0;
   const char* const end = member.data() + member.size();
@@ -65,6 +65,20 @@ Result<EtcdName> parse_etcd_name(const std::string& text) {
     return wrong(fmt::format("{} members; wanted at most {}", out.members.size(), kMaxEtcdMembers));
   }
   return out;
+}
+
+Status set_etcd_user(const std::string& text, EtcdName& name) {
+  const std::size_t colon = text.find(':');
+  if (text.size() > kMaxEtcdUserBytes || colon == std::string::npos || colon == 0 || colon + 1 == text.size()) {
+    return invalid_argument("{} bytes of no such form; wanted USER:PASSWORD in one line, of at most {} bytes",
+                            text.size(), kMaxEtcdUserBytes);
+  }
+  if (std::any_of(text.begin(), text.end(), [](char c) { return std::iscntrl(static_cast<unsigned char>(c)) != 0; })) {
+    return invalid_argument("a control character in it; wanted USER:PASSWORD in one line");
+  }
+  name.user = text.substr(0, colon);
+  name.password = text.substr(colon + 1);
+  return ok_status();
 }
 
 }  // namespace millrace

@@ -17,11 +17,13 @@ namespace millrace {
 
 inline constexpr std::size_t kMaxEtcdMembers = 8;
 inline constexpr std::size_t kMaxEtcdNameBytes = 128;
+inline constexpr std::size_t kMaxEtcdUserBytes = 1024;  // with the password
 
 struct EtcdName {
   std::vector<std::string> members;  // "http://10.0.0.1:2379"
   std::string name;                  // "omni": letters, digits, '-', '_', '.', '/'
   std::string text;                  // as it was given, for messages
+  std::string user, password;        // of an etcd with authentication; "": none
 
   std::string coordinator_key() const { return "millrace/" + name + "/coordinator"; }
 };
@@ -31,5 +33,8 @@ bool is_etcd_name(std::string_view text);
 
 // kInvalidArgument with what is wrong and what is wanted.
 Result<EtcdName> parse_etcd_name(const std::string& text);
+
+// `text`: "USER:PASSWORD", of printable characters. The error has no part of it.
+Status set_etcd_user(const std::string& text, EtcdName& name);
 
 }  // namespace millrace

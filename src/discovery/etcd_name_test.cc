@@ -31,8 +31,21 @@ TEST(EtcdName, WhatIsNoneIsRefusedByItsPart) {
                            "etcd://a:1x/b", "etcd://a:1,/b", "etcd://a b:1/b", "etcd://a?:1/b"}) {
     EXPECT_NE(why_not(text).find("wanted HOST:PORT"), std::string::npos) << text << ": " << why_not(text);
   }
-  EXPECT_NE(why_not("etcd://u:p@a:1/b").find("authentication"), std::string::npos);
+  EXPECT_NE(why_not("etcd://u:p@a:1/b").find("--discovery-user-file"), std::string::npos);
   EXPECT_NE(why_not("etcd://a:1,a:2,a:3,a:4,a:5,a:6,a:7,a:8,a:9/b").find("wanted at most 8"), std::string::npos);
+}
+
+TEST(EtcdName, AUserHasAPasswordThatNoMessageShows) {
+  EtcdName name;
+  ASSERT_TRUE(set_etcd_user("millrace:a:b c", name).ok());
+  EXPECT_EQ(name.user, "millrace");
+  EXPECT_EQ(name.password, "a:b c");
+  for (const std::string& text : {std::string("hidden"), std::string(":hidden"), std::string("hidden:"), std::string(),
+                                  std::string("hidden:\nx"), "hidden:" + std::string(1024, 'x')}) {
+    const Status status = set_etcd_user(text, name);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_EQ(status.message().find("hidden"), std::string::npos) << status.message();
+  }
 }
 
 }  // namespace

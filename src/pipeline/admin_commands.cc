@@ -89,6 +89,9 @@ Status AdminCommands::may_ask(const PipelineCommand& command, const ReplicaView&
   if (command.action == wire::AdminAction::kShowState && !(view.is_ready() && view.status.pages_total > 0)) {
     return error(StatusCode::kUnavailable, "{} has no scheduler that can be asked now", view.name);
   }
+  if (command.action == wire::AdminAction::kShowLog && !view.is_ready()) {
+    return error(StatusCode::kUnavailable, "{} cannot be asked for its log now", view.name);
+  }
   const bool only_ready = is_about_weights(command) && command.action != wire::AdminAction::kDropWeights;
   const bool may = view.up && (!only_ready || view.is_ready() || !any_ready(command));
   return may ? ok_status() : Status(StatusCode::kUnavailable, members_.why_not_serving(view));

@@ -79,6 +79,7 @@ void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::Toke
   last.id = sequence.id;
   last.finish = std::move(end);
   last.usage = sequence.usage();
+  last.usage.transfer = sequence.transfer;
   last.weight_version = sequence.spoken_version;
   out.push_back(std::move(last));
 

@@ -60,7 +60,7 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out, PreparedPar
               options_.max_queued_requests),
         out);
   }
-  accept(std::move(request), std::move(prepared), before, out);
+  accept(std::move(request), std::move(prepared), std::move(before), out);
 }
 
 void Scheduler::reject(const wire::TokenizedRequest& request, const Status& status, Deltas& out) {
@@ -80,6 +80,7 @@ void Scheduler::accept(wire::TokenizedRequest request, PreparedParts prepared, B
   auto sequence = make_sequence(std::move(request), std::move(prepared), next_arrival_++,
                                 options_.now_us() - before.waited_us, options_, model_.vocab_size);
   sequence->transferred = before.transferred_tokens;
+  sequence->transfer = std::move(before.transfer);
   const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
   accepted.id = sequence->id;
@@ -87,6 +88,7 @@ void Scheduler::accept(wire::TokenizedRequest request, PreparedParts prepared, B
       sampling.stop,   sampling.skip_special_tokens, sampling.include_stop_str_in_output, sampling.stop_regex, false,
       sampling.parsing};
   accepted.usage = sequence->usage();
+  accepted.usage.transfer = sequence->transfer;
   ++counters_.accepted;
   requests_.add(std::move(sequence));
 }

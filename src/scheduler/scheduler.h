@@ -50,6 +50,7 @@ namespace millrace {
 struct BeforeAcceptance {
   int64_t waited_us = 0;           // its time limits count from so long ago
   int32_t transferred_tokens = 0;  // that came for it
+  Boxed<wire::KvTransferred> transfer = {};
 };
 
 class Scheduler {

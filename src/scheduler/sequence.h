@@ -69,6 +69,7 @@ struct Sequence {
   std::optional<int32_t> cached;  // prompt tokens found in the prefix cache at the first admission
   int32_t cached_from_host = 0;   // of those, from the host tier
   int32_t transferred = 0;        // tokens whose KV another server sent for it
+  Boxed<wire::KvTransferred> transfer;
 
   // Time, in microseconds of SchedulerOptions::now_us
   int64_t accepted_us = 0;

@@ -54,7 +54,8 @@ struct StageLoopEnv {
   std::unique_ptr<loop::WorkerHost> worker;
   std::function<void()> wake;                          // on any thread: a tick() is due; may be empty
   std::function<uint64_t(uint64_t)> next_incarnation;  // after this one; larger. Empty: one more
-  // Profile commands, which are for the whole process: the reply's text. Empty: they go to the worker, as all others.
+  // Commands about profiles and the log, which are for the whole process: the reply's text. Empty: they go to the
+  // worker, as all others.
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;
   // Each table of peers that is newer than the last one, on the loop's thread; may be empty.
   std::function<void(const wire::Peers&)> on_peers;

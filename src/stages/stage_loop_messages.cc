@@ -59,9 +59,10 @@ void StageLoop::on(wire::AbortRequest&& message) { parts_->ends.abort(message.id
 
 void StageLoop::on(wire::AdminRequest&& message) {
   loop::LoopContext& context = parts_->context;
-  const bool is_profile =
-      message.action == wire::AdminAction::kStartProfile || message.action == wire::AdminAction::kStopProfile;
-  if (is_profile && context.env.admin) return parts_->notices.reply(message.id, context.env.admin(message));
+  const bool is_of_process = message.action == wire::AdminAction::kStartProfile ||
+                             message.action == wire::AdminAction::kStopProfile ||
+                             message.action == wire::AdminAction::kShowLog;
+  if (is_of_process && context.env.admin) return parts_->notices.reply(message.id, context.env.admin(message));
   const uint64_t id = message.id;
   if (parts_->work.add_command(std::move(message))) return;  // the worker replies
   parts_->notices.reply(

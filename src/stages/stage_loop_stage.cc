@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "control/counters.h"
+#include "stages/log_lines.h"
 #include "stages/loop/profile_order.h"
 #include "stages/loop/thread_worker_host.h"
 
@@ -39,10 +40,11 @@ const char* for_ever(const std::string& name) {
 
 }  // namespace
 
-Result<std::string> carry_out(const wire::AdminRequest& order) {
-  if (order.action == wire::AdminAction::kStartProfile) return loop::start_recording(order.argument);
-  if (order.action == wire::AdminAction::kStopProfile) return loop::stop_recording(order.argument);
-  return error(StatusCode::kUnsupported, "the command {} is not known here", static_cast<int>(order.action));
+Result<std::string> carry_out(const wire::AdminRequest& command) {
+  if (command.action == wire::AdminAction::kStartProfile) return loop::start_recording(command.argument);
+  if (command.action == wire::AdminAction::kStopProfile) return loop::stop_recording(command.argument);
+  if (command.action == wire::AdminAction::kShowLog) return log_lines_json();
+  return error(StatusCode::kUnsupported, "the command {} is not known here", static_cast<int>(command.action));
 }
 
 Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig config, const Library& library,

@@ -40,7 +40,7 @@ struct StageLoopStageEnv {
   OpenTransferLinks features;              // likewise
 };
 
-// Orders about profiles, which are the whole process's. kUnsupported: another order.
+// Orders about profiles and the log, which are the whole process's. kUnsupported: another order.
 Result<std::string> carry_out(const wire::AdminRequest& order);
 
 class StageLoopStage : public Stage {

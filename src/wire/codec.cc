@@ -21,7 +21,7 @@ constexpr uint64_t last_value(ToolDialect) { return static_cast<uint64_t>(ToolDi
 constexpr uint64_t last_value(ReasoningDialect) { return static_cast<uint64_t>(ReasoningDialect::kThinkOpen); }
 constexpr uint64_t last_value(OutputEvent::Kind) { return static_cast<uint64_t>(OutputEvent::Kind::kCallEnd); }
 constexpr uint64_t last_value(StageState) { return static_cast<uint64_t>(StageState::kDraining); }
-constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kShowState); }
+constexpr uint64_t last_value(AdminAction) { return static_cast<uint64_t>(AdminAction::kShowLog); }
 constexpr uint64_t last_value(InFlightPolicy) { return static_cast<uint64_t>(InFlightPolicy::kAbort); }
 constexpr uint64_t last_value(MediaKind) { return static_cast<uint64_t>(MediaKind::kAudio); }
 constexpr uint64_t last_value(StepKind) { return static_cast<uint64_t>(StepKind::kMixed); }

@@ -99,6 +99,18 @@ struct Finish {
   }
 };
 
+// What a request waited for the KV pages of its prompt that another server sent.
+struct KvTransferred {
+  double seconds = 0;
+  uint64_t bytes = 0;  // of the transfer, which other requests may share
+  std::string way;     // the relay that brought them; "messages": none did; "mixed": both; "": nothing came
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, seconds), v(2, bytes), v(3, way, kMaxRelayNameBytes);
+  }
+};
+
 struct Usage {
   int32_t prompt_tokens = 0;
   int32_t completion_tokens = 0;
@@ -108,11 +120,12 @@ struct Usage {
   double queue_seconds = 0;        // from acceptance to the first admission
   int32_t transferred_tokens = 0;  // of cached_tokens, those whose KV another server sent for this request
   int32_t reasoning_tokens = 0;    // generated ones that were reasoning, its tags included; the detokenizer counts them
+  Boxed<KvTransferred> transfer;   // of one that waited for such pages: with its first delta and with its last
 
   template <typename V>
   void visit(V&& v) {
     v(1, prompt_tokens), v(2, completion_tokens), v(3, cached_tokens), v(4, host_tokens), v(5, retractions);
-    v(6, queue_seconds), v(7, reasoning_tokens), v(8, transferred_tokens);
+    v(6, queue_seconds), v(7, reasoning_tokens), v(8, transferred_tokens), v(9, transfer);
   }
 };
 

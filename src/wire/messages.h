@@ -59,6 +59,7 @@ enum class AdminAction : uint8_t {
   kInspectWeights = 13,  // show what serves (stages/generating/weight_inspector.h)
   kWriteWeights = 14,    // write `weight_version`, which serves, as a model folder; the reply's message is its path
   kShowState = 15,       // for stages with a scheduler: what it does now, as JSON (stages/generating/state_json.h)
+  kShowLog = 16,         // for the process: its last lines, as JSON, and it keeps them for a while (stages/log_lines.h)
 };
 
 // What becomes of requests when the weights are switched, or generation is paused.

@@ -1,13 +1,15 @@
 """deploy/: what its files say of the program is so. Options and routes exist, metrics of the alerts and of the dashboard are there, and parts of
 a manifest that name each other fit."""
+import contextlib
 import json
+import pathlib
 import re
 import subprocess
 
 import pytest
 import yaml
 
-from harness import DEMO, ROOT, WAIT_S, Server, program
+from harness import DEMO, ROOT, WAIT_S, Joined, Server, free_port, new_key, program, wait_until
 
 DEPLOY = ROOT / "deploy"
 MANIFESTS = sorted((DEPLOY / "kubernetes").glob("*.yaml"))
@@ -19,7 +21,9 @@ def documents(path):
 
 def pods(path):
     """(document, pod) of all that run containers."""
-    return [(each, each["spec"]["template"]) for each in documents(path) if each["kind"] in ("Deployment", "StatefulSet")]
+    found = [(each, each["spec"]["template"]) for each in documents(path) if each["kind"] in ("Deployment", "StatefulSet")]
+    groups = [(each, each["spec"]["leaderWorkerTemplate"]) for each in documents(path) if each["kind"] == "LeaderWorkerSet"]
+    return found + [(each, template[name]) for each, template in groups for name in ("leaderTemplate", "workerTemplate")]
 
 
 def containers():
@@ -70,6 +74,12 @@ def test_manifests_have_fields_and_types_of_the_kubernetes_api():
                               ((*container, "securityContext", "capabilities", "drop"), "ALL", "string"), (("spec", "selector"), None, "selector")):
         (fault,) = checked("manifests.mjs", json.dumps([changed(deployment, path, value)]))
         assert fault["name"] == "millrace" and word in fault["problem"], fault
+    (group,) = (document for document in found if document["kind"] == "LeaderWorkerSet")
+    template = ("spec", "leaderWorkerTemplate")
+    for path, value, word in (((*template, "sise"), 3, "sise"), ((*template, "workerTemplate"), None, "workerTemplate"), (("spec", "startupPolicy"), "LeaderFirst", "LeaderFirst"),
+                              ((*template, "leaderTemplate", "spec", "containers", 0, "name"), None, "name"), ((*template, "size"), "three", "number")):
+        (fault,) = checked("manifests.mjs", json.dumps([changed(group, path, value)]))
+        assert fault["name"] == "millrace-layers" and word in fault["problem"], fault
 
 
 def test_names_of_manifests_are_those_that_kubernetes_takes():
@@ -117,8 +127,9 @@ def test_manifests_fit_together():
         found = documents(path)
         labels = [pod["metadata"]["labels"] for _, pod in pods(path)]
         for document, pod in pods(path):
-            assert document["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
-            assert sum(document["spec"]["selector"]["matchLabels"].items() <= each.items() for each in labels) == 1  # no other's pods
+            chosen = document["spec"].get("selector", {}).get("matchLabels", pod["metadata"]["labels"])  # a LeaderWorkerSet chooses by labels of its own
+            assert chosen.items() <= pod["metadata"]["labels"].items()
+            assert sum(chosen.items() <= each.items() for each in labels) == 1  # no other's pods
             volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
             for container in pod["spec"]["containers"]:
                 assert {mount["name"] for mount in container["volumeMounts"]} == volumes
@@ -153,12 +164,56 @@ def test_the_pipeline_of_two_hosts_is_the_examples_own():
     assert mine == example
 
 
-def test_the_pipeline_of_two_hosts_is_one_that_starts(tmp_path):
-    (config,) = (each for each in documents(DEPLOY / "kubernetes" / "hosts.yaml") if each["kind"] == "ConfigMap")
+@pytest.mark.parametrize("name", ["hosts.yaml", "leader-worker-set.yaml"])
+def test_the_pipeline_over_hosts_is_one_that_starts(tmp_path, name):
+    (config,) = (each for each in documents(DEPLOY / "kubernetes" / name) if each["kind"] == "ConfigMap")
     path = tmp_path / "pipeline.yaml"
     path.write_text(config["data"]["pipeline.yaml"])
     checked = subprocess.run([program(), "pipeline", "check", str(path)], capture_output=True, text=True, timeout=WAIT_S)
     assert checked.returncode == 0, checked.stderr
+
+
+def of_group(tmp_path):
+    """The LeaderWorkerSet's file as pods have it: the pipeline in a file, and the arguments of the leader and of each worker, with the variables
+    that the set gives them."""
+    found = {each["kind"]: each for each in documents(DEPLOY / "kubernetes" / "leader-worker-set.yaml")}
+    path, key = tmp_path / "pipeline.yaml", new_key(tmp_path / "key")
+    path.write_text(found["ConfigMap"]["data"]["pipeline.yaml"])
+    group = found["LeaderWorkerSet"]["spec"]["leaderWorkerTemplate"]
+
+    def arguments(template, index):
+        known = {"$(LWS_LEADER_ADDRESS)": "127.0.0.1", "$(LWS_WORKER_INDEX)": str(index), "$(POD_IP)": "127.0.0.1", "/etc/millrace/pipeline.yaml": str(path),
+                 "/run/millrace/key": str(key), "/usr/share/millrace/models/demo": str(DEMO), "30100": str(control), "0.0.0.0": "127.0.0.1"}
+        (container,) = group[template]["spec"]["containers"]
+        given = container["args"]
+        for name, value in known.items():
+            given = [argument.replace(name, value) for argument in given]
+        assert "$(" not in " ".join(given), given
+        return given
+
+    control = free_port()
+    return arguments("leaderTemplate", 0), [arguments("workerTemplate", index) for index in range(1, group["size"])]
+
+
+def test_a_group_of_leader_and_workers_serves_the_models_text(tmp_path):
+    asked = {"prompt": "Once upon a time", "max_tokens": 24, "temperature": 0}
+    with Server() as alone:
+        wanted = alone.post("/v1/completions", asked)[2]["choices"][0]["text"]
+    (_, *leader), workers = of_group(tmp_path)
+    assert len(workers) == 2
+    options = dict(zip(leader[::2], leader[1::2]))
+    for name in ("--model", "--host"):
+        del options[name]
+    with contextlib.ExitStack() as stack:
+        server = stack.enter_context(Server(*[text for pair in options.items() for text in pair], wait=False))
+        for command, *given in workers:
+            assert command == "stage"
+            given = dict(zip(given[::2], given[1::2]))
+            more = [text for name in ("--listen", "--key-file") for text in (name, given[name])]
+            stack.enter_context(Joined(pathlib.Path(given["--pipeline"]), given["--stages"], given["--join"], more=more))
+        assert server.url_found.wait(WAIT_S) and server.host, server.output()
+        wait_until(lambda: server.get("/ready")[0] == 200, "the group")
+        assert server.post("/v1/completions", asked)[2]["choices"][0]["text"] == wanted
 
 
 def test_probes_and_metrics_are_there():

@@ -1,5 +1,6 @@
 """A pipeline over several hosts that is found by its name in etcd: one server leads, the others stand by, and the stages of other hosts
 go with the one that leads, with the weights they have. Against Debian's etcd."""
+import base64
 import contextlib
 import json
 import os
@@ -51,6 +52,21 @@ class Etcd:
         self.process.kill()
         self.process.wait()
 
+    def post(self, path, body, token=""):
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}/v3/{path}", json.dumps(body).encode(), {"Authorization": token} if token else {})
+        with urllib.request.urlopen(request, timeout=WAIT_S) as response:
+            return json.load(response)
+
+    def want_users(self):
+        """From now on: root:toor may do everything, millrace:s3:cret reads and writes keys that begin with millrace/, other:pw nothing."""
+        first, end = (base64.b64encode(key).decode() for key in (b"millrace/", b"millrace0"))
+        for user, password in (("root", "toor"), ("millrace", "s3:cret"), ("other", "pw")):
+            self.post("auth/user/add", {"name": user, "password": password})
+            self.post("auth/role/add", {"name": user})
+            self.post("auth/user/grant", {"user": user, "role": user})
+        self.post("auth/role/grant", {"name": "millrace", "perm": {"permType": "READWRITE", "key": first, "range_end": end}})
+        self.post("auth/enable", {})
+
     def name(self, name):
         return f"etcd://127.0.0.1:{self.port}/{name}"
 
@@ -63,8 +79,8 @@ def etcd():
         one.kill()
 
 
-def server_of(path, name, control):
-    return Server("--pipeline", str(path), "--discovery", name, "--listen", f"127.0.0.1:{control}", wait=False)
+def server_of(path, name, control, *more, env=None):
+    return Server("--pipeline", str(path), "--discovery", name, "--listen", f"127.0.0.1:{control}", *more, wait=False, env=env)
 
 
 def serves(server):
@@ -161,7 +177,7 @@ def test_who_waits_can_be_ended(etcd, tmp_path):
     ("etc://127.0.0.1:2379/a", "wanted etcd:// or etcds:// at its start"),
     ("etcd://127.0.0.1:2379", "the name behind the members is ''"),
     ("etcd://127.0.0.1/a", "the member '127.0.0.1'; wanted HOST:PORT"),
-    ("etcd://root:secret@127.0.0.1:2379/a", "etcd's own authentication is not served"),
+    ("etcd://root:secret@127.0.0.1:2379/a", "wanted them by --discovery-user-file"),
 ])
 def test_a_name_that_is_none(tmp_path, name, wanted):
     server = server_of(pipeline(tmp_path, "scheduler"), name, control_port())
@@ -197,3 +213,56 @@ def test_new_weights_outlive_the_server_that_loaded_them(etcd, tmp_path):
             update(b, folders[1])
             newest, version = answer(b)
             assert newest not in (old, new) and version == "c"
+
+
+def user_file(folder, user, mode=0o600):
+    file = folder / "etcd-user"
+    file.write_text(user + "\n")
+    file.chmod(mode)
+    return file
+
+
+@needs_etcd
+def test_an_etcd_that_wants_a_user_gets_one_and_a_token_that_is_gone_is_got_anew(tmp_path):
+    path = pipeline(tmp_path, "scheduler")
+    etcd = Etcd(tmp_path / "data")
+    etcd.want_users()
+    name, file = etcd.name("guarded"), user_file(tmp_path, "millrace:s3:cret")
+    with Joined(path, "scheduler", name, more=["--discovery-user-file", str(file)]), \
+            server_of(path, name, control_port(), env={"MILLRACE_DISCOVERY_USER": "millrace:s3:cret"}) as a:
+        text = serves(a)
+        etcd.kill()  # and with it its tokens
+        wait_until(lambda: "is not renewed" in a.output(), "warning")
+        etcd.start()
+        wait_until(lambda: "etcd answers again" in a.output(), "renewal")
+        second = control_port()
+        with server_of(path, name, second, "--discovery-user-file", str(file)) as b:
+            stands_by(b)
+            a.process.kill()
+            assert serves(b) == text
+            assert "cret" not in a.output() + b.output()
+            assert "cret" not in json.dumps(b.get("/server_info")[2])
+    etcd.kill()
+
+
+@needs_etcd
+def test_an_etcd_that_refuses_is_an_error_that_names_the_user(tmp_path):
+    path = pipeline(tmp_path, "scheduler")
+    etcd = Etcd(tmp_path / "data")
+    etcd.want_users()
+    name = etcd.name("guarded")
+    for more, words in (([], "wanted --discovery-user-file"), (["--discovery-user", "millrace:wrong"], "gives the user 'millrace' no token"),
+                        (["--discovery-user", "other:pw"], "permission denied"), (["--discovery-user", "nobody"], "wanted USER:PASSWORD"),
+                        (["--discovery-user-file", str(user_file(tmp_path, "millrace:s3:cret", 0o644))], "has mode 0644; wanted 0600")):
+        with server_of(path, name, control_port(), *more) as refused, Joined(path, "scheduler", name, more=more) as stage:
+            for one in (refused, stage):
+                assert one.process.wait(WAIT_S) != 0
+                assert words in one.output() and "wrong" not in one.output(), one.output()
+    etcd.kill()
+
+
+def test_a_user_of_etcd_without_a_name_in_etcd_is_refused(tmp_path):
+    path = pipeline(tmp_path, "scheduler")
+    with Joined(path, "scheduler", "127.0.0.1:9", more=["--discovery-user", "a:b"]) as stage:
+        assert stage.process.wait(WAIT_S) == 2
+        assert "wanted --join etcd://HOST:PORT/NAME too" in stage.output()

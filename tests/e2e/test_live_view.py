@@ -164,10 +164,24 @@ def test_prompts_and_the_log_are_shown_to_this_machine_and_not_through_a_proxy(s
         for thread in threads:
             thread.join()
         event = near.until(lambda event: sum("/generate" in line["text"] or "/chat/completions" in line["text"] for line in event["log"]) >= 2)
-        lines = event["log"]
+        assert all(len(line["text"].encode()) <= 400 and line["stage"] for line in event["log"])
+        lines = [line for line in event["log"] if line["stage"] == "server"]
         assert len(lines) <= 50 and [line["number"] for line in lines] == list(range(lines[0]["number"], lines[-1]["number"] + 1))
         assert all(line["level"] in ("info", "warning", "error") and len(line["text"].encode()) <= 400 and line["time_ms"] > 1e12 for line in lines)
         assert "Once" not in json.dumps(lines) and not event["prompts"]
+
+
+@pytest.mark.skipif(placement() != "processes", reason="stages have processes of their own only there")
+def test_the_log_of_a_stage_in_a_process_of_its_own_comes_with_its_name():
+    with Server("--log-level", "debug") as server, Watcher(server) as watcher:
+        assert watcher.event() and watcher.event()  # the stages were asked once, and keep their lines from then on
+        for _ in range(3):  # the scheduler compiles grammars
+            assert server.post("/generate", {"text": "Once", "sampling_params": {"max_new_tokens": 2, "ebnf": "root ::= nowhere"}})[0] == 400
+        lines = watcher.until(lambda event: sum(line["stage"] == "scheduler" and "failed" in line["text"] for line in event["log"]) == 3)["log"]
+        assert [line["time_ms"] for line in lines] == sorted(line["time_ms"] for line in lines)
+        of_stage = [line["number"] for line in lines if line["stage"] == "scheduler"]
+        assert of_stage == list(range(of_stage[0], of_stage[0] + len(of_stage)))
+        assert {line["stage"] for line in lines} <= {"server", "scheduler", "detokenizer"}
 
 
 def test_no_line_is_kept_while_nobody_looks(server):

@@ -333,3 +333,28 @@ def test_names_of_their_own():
     with Server("--model", f"one={DEMO}", "--model", f"two={DEMO}", "--threads", "1", model=None) as server:
         assert set(states(server)) == {"one", "two"}
         assert ask(server, "two")[2]["model"] == "two"
+
+
+# ---- options of their own ------------------------------------------------------------------------------------------
+
+def test_models_have_options_of_their_own(folder, tmp_path):
+    file = tmp_path / "models.yaml"
+    file.write_text(f"""
+tiny:
+  alias: [mini, petit]
+  max-running-requests: 3
+big:
+  model: {DEMO}
+  pin: true
+  kv-dtype: bf16
+""")
+    with serve(folder, "--models-file", str(file), "--max-running-requests", "7") as server:
+        wait_until(lambda: states(server)["big"] == "loaded", "the pinned one")
+        for name in ("mini", "org/other"):
+            text_of(ask(server, name))
+        shown = {name: server.get(f"/server_info?model={name}")[2]["options"] for name in ("petit", "big", "org/other")}
+        assert [shown[name]["max-running-requests"] for name in ("petit", "big", "org/other")] == [3, 7, 7]
+        assert [shown[name]["kv-dtype"] for name in ("petit", "big", "org/other")] == ["f32", "bf16", "f32"]
+    file.write_text("tiny: {max-runing-requests: 3}\n")
+    code, _, error = run("serve", "--models-dir", folder, "--models-file", file)
+    assert code == 2 and f"{file}:1" in error and "max-running-requests" in error

@@ -101,6 +101,37 @@ def test_a_server_of_several_models_passes_the_callers_trace_on():
         assert (whole["traceId"], whole["parentSpanId"], whole["attributes"]["gen_ai.request.model"]) == (TRACE, PARENT, "two")
 
 
+def received_bytes(server):
+    lines = [line for line in server.get("/metrics")[2].splitlines() if line.startswith("millrace:kv_transfer_bytes_total{") and 'end="decode"' in line]
+    return sum(float(line.rsplit(" ", 1)[1]) for line in lines)
+
+
+def test_the_wait_for_pages_of_another_process_is_a_span_with_what_came_and_how():
+    with collector() as seen, Server("--prefill", "1", "--decode", "1", "--min-remote-tokens", "16", "--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0") as server:
+        def asked(i, sampled):
+            body = {"text": f"Story {i}. " + f"Once upon a time there was a dog, number {i}. " * 8, "sampling_params": {"max_new_tokens": 4}}
+            info = server.post("/generate", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-0{int(sampled)}"})[2]["meta_info"]
+            return info["transferred_tokens"]
+
+        prompts = iter(range(1000))
+        wait_until(lambda: asked(next(prompts), False) > 0, "a prefill replica that computes")
+        before = received_bytes(server)
+        tokens = asked(next(prompts), True)
+        spans = {span["name"]: span for span in seen.wait_for_name("POST /generate")}
+        whole, span = spans["POST /generate"], spans["kv_transfer"]
+        assert (span["traceId"], span["parentSpanId"], span["kind"]) == (TRACE, whole["spanId"], 1)
+        assert tokens > 0 and int(span["attributes"]["millrace.kv_transfer.tokens"]) == int(whole["attributes"]["millrace.transferred_tokens"]) == tokens
+        assert span["attributes"]["millrace.kv_transfer.mode"] in ("shm", "inproc", "messages", "mixed"), span
+        begin, end = int(span["startTimeUnixNano"]), int(span["endTimeUnixNano"])
+        assert int(spans["tokenize"]["endTimeUnixNano"]) <= begin <= end <= int(spans["prefill"]["startTimeUnixNano"])
+        size = int(span["attributes"]["millrace.kv_transfer.bytes"])
+        assert size > 0 and size % tokens == 0
+        wait_until(lambda: received_bytes(server) >= before + size, "the same bytes in the metrics")
+        # One that needs no pages of another has no such span.
+        assert server.post("/v1/completions", {"prompt": "A", "max_tokens": 1}, headers={"traceparent": f"00-{'2' * 32}-{PARENT}-01"})[0] == 200
+        assert "kv_transfer" not in {span["name"] for span in seen.wait_for_name("POST /v1/completions") if span["traceId"] == "2" * 32}
+
+
 def test_a_refused_request_is_a_failed_span():
     with collector() as seen, Server("--otlp-traces-endpoint", seen.url) as server:
         assert server.post("/v1/chat/completions", {"model": "demo", "messages": [], "max_tokens": 0})[0] == 400

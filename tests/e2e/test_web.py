@@ -140,3 +140,11 @@ def test_panels_of_models_in_several_processes(pages):
     with Server("--pp", "2") as split, Server("--prefill", "1", "--decode", "1", "--min-remote-tokens", "16") as apart:
         urls = {name: f"http://{one.host}:{one.port}" for name, one in (("MILLRACE_SPLIT_URL", split), ("MILLRACE_APART_URL", apart))}
         node("live-panels.browser.test.mjs", **pages, **urls)
+
+
+def test_the_pictures_of_the_readme(pages, tmp_path):
+    """Taken, and looked at for what is cut or lies over each other. MILLRACE_PICTURES=docs/img writes them where README.md has them."""
+    folder = pathlib.Path(os.environ.get("MILLRACE_PICTURES", tmp_path)).resolve()
+    with Server("--kv-gib", "0.06") as busy:
+        node("readme.browser.test.mjs", **pages | {"MILLRACE_URL": f"http://{busy.host}:{busy.port}", "MILLRACE_PICTURES": str(folder)})
+    assert {f"{name}{dark}.webp" for name in ("chat", "live") for dark in ("", "-dark")} <= {file.name for file in folder.iterdir()}

@@ -22,11 +22,11 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 20, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 21, 1: kind, 2: body}, use_bin_type=True)
 
 
-def usage(prompt, completion, cached):
-    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0, 7: 0, 8: 0}
+def usage(prompt, completion, cached, transfer=None):
+    return {1: prompt, 2: completion, 3: cached, 4: 0, 5: 0, 6: 0.0, 7: 0, 8: 0, 9: transfer}
 
 
 SAMPLING = {
@@ -48,7 +48,7 @@ TOKEN_DELTAS = [
         2: {1: ["stop"], 2: True, 3: False, 4: [], 5: False, 6: None} if i % 2 else None,
         3: ids(i, i + 1) if i % 3 == 0 else b"",
         4: {1: 0, 2: 7, 3: None, 4: 0, 5: ""} if i % 5 == 0 else None,
-        5: usage(i, 2, 1),
+        5: usage(i, 2, 1, {1: 0.25, 2: 1 << 40, 3: "shm"} if i == 6 else None),
         6: LOGPROBS if i == 9 else [],
         7: LOGPROBS if i == 1 else [],
         8: 2,

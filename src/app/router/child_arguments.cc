@@ -5,11 +5,14 @@
 #include <array>
 #include <string_view>
 
+#include "app/config_file.h"
+#include "app/options.h"
+
 namespace millrace {
 namespace {
 
 // Of the router alone.
-constexpr std::array<std::string_view, 24> kRouterOptions = {"help",
+constexpr std::array<std::string_view, 27> kRouterOptions = {"help",
                                                              "config",
                                                              "model",
                                                              "host",
@@ -25,6 +28,9 @@ constexpr std::array<std::string_view, 24> kRouterOptions = {"help",
                                                              "no-web",
                                                              "admin-api-key-file",
                                                              "models-dir",
+                                                             "models-file",
+                                                             "allow-pull",
+                                                             "name",
                                                              "model-alias",
                                                              "pin-model",
                                                              "model-ttl-s",
@@ -43,6 +49,8 @@ constexpr std::array kUnserved = {
     Unserved{"listen", "stages of other hosts join one model"},
     Unserved{"key-file", "stages of other hosts join one model"},
     Unserved{"discovery", "stages of other hosts join one model"},
+    Unserved{"discovery-user", "stages of other hosts join one model"},
+    Unserved{"discovery-user-file", "stages of other hosts join one model"},
     Unserved{"served-model-name", "wanted --model NAME=PATH and --model-alias ALIAS=NAME"},
     Unserved{"any-model-name", "each request names its model"},
     Unserved{"revision", "wanted one model"},
@@ -71,6 +79,42 @@ std::vector<std::string> child_arguments(const CLI::App& command) {
     }
   }
   return out;
+}
+
+std::vector<std::string> options_of_one_model() {
+  CLI::App serve("", "serve");
+  ServeOptions options;
+  add_serve_options(serve, options);
+  std::vector<std::string> out = option_names(serve);
+  std::erase_if(out, [](const std::string& name) {
+    const bool unserved =
+        std::any_of(kUnserved.begin(), kUnserved.end(), [&](const Unserved& each) { return each.option == name; });
+    return unserved || is_of_router(name);
+  });
+  return out;
+}
+
+Status check_model_arguments(std::vector<std::string> arguments) {
+  CLI::App serve("", "serve");
+  ServeOptions options;
+  add_serve_options(serve, options);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+  try {
+    serve.parse(std::move(arguments));
+  } catch (const CLI::ParseError& failure) {
+    return invalid_argument("{}", failure.what());
+  }
+  return ok_status();
+}
+
+std::vector<std::string> arguments_of_model(std::vector<std::string> general, const std::vector<std::string>& special) {
+  const auto option_of = [](const std::string& argument) { return argument.substr(0, argument.find('=')); };
+  std::erase_if(general, [&](const std::string& argument) {
+    return std::any_of(special.begin(), special.end(),
+                       [&](const std::string& each) { return option_of(each) == option_of(argument); });
+  });
+  general.insert(general.end(), special.begin(), special.end());
+  return general;
 }
 
 Status check_router_options(const std::vector<std::string>& given) {

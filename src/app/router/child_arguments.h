@@ -16,6 +16,13 @@ namespace millrace {
 // Of the command `serve`, after it was parsed: as arguments.
 std::vector<std::string> child_arguments(const CLI::App& command);
 
+// The options that one model of several may have for itself, without dashes.
+std::vector<std::string> options_of_one_model();
+// Whether `serve` takes them: "--kv-gib=2". kInvalidArgument names what it does not take.
+Status check_model_arguments(std::vector<std::string> arguments);
+// Those of all models, but for the options that one has for itself; then these.
+std::vector<std::string> arguments_of_model(std::vector<std::string> general, const std::vector<std::string>& special);
+
 // kInvalidArgument names an option that has no use with several models, or only with one.
 Status check_router_options(const std::vector<std::string>& given);
 

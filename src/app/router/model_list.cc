@@ -3,15 +3,19 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <string_view>
 #include <utility>
 
 #include "api/model_summary.h"
 #include "app/model_source.h"
+#include "app/router/models_file.h"
 #include "base/nearest.h"
 #include "formats/model_config.h"
+#include "hub/cached_models.h"
 #include "hub/reference.h"
+#include "hub/settings.h"
 
 namespace millrace {
 namespace {
@@ -39,19 +43,6 @@ std::string name_of(const std::string& path) {
   if (!exists(path)) return path;
   const fs::path clean = fs::path(path + "/").parent_path();  // without slashes at the end
   return (clean.extension() == ".gguf" ? clean.stem() : clean.filename()).string();
-}
-
-void describe(ServedModel& model) {
-  std::string path = model.path;
-  if (!exists(path)) {
-    const auto found = look_up_model(path, "");
-    if (!found.ok() || found->wanted) return;
-    path = found->source.path;
-  }
-  const api::ModelSummary summary = api::summarize_model(path);
-  model.bytes = summary.bytes;
-  model.created = summary.modified;
-  if (const auto dir = open_model_dir(path); dir.ok()) model.context = dir->config.max_position_embeddings;
 }
 
 // "NAME=PATH" or "PATH".
@@ -117,7 +108,30 @@ Status check_names(const std::vector<ServedModel>& models) {
   return invalid_argument("two models have the name '{}'; wanted different names: --model NAME=PATH", *twice);
 }
 
+// What `millrace pull` and the tools of Hugging Face have got, but for what has that name already.
+Status add_cached(std::vector<ServedModel>& models) {
+  ASSIGN_OR_RETURN(const hub::HubSettings settings, hub::read_settings(::getenv));
+  for (const hub::ListedModel& one : hub::list_models(hub::Cache(settings.cache))) {
+    const std::string name = one.model.reference.text();
+    if (one.complete && find_model(models, name) == nullptr) models.push_back({.name = name, .path = name});
+  }
+  return ok_status();
+}
+
 }  // namespace
+
+void describe_model(ServedModel& model) {
+  std::string path = model.path;
+  if (!exists(path)) {
+    const auto found = look_up_model(path, "");
+    if (!found.ok() || found->wanted) return;
+    path = found->source.path;
+  }
+  const api::ModelSummary summary = api::summarize_model(path);
+  model.bytes = summary.bytes;
+  model.created = summary.modified;
+  if (const auto dir = open_model_dir(path); dir.ok()) model.context = dir->config.max_position_embeddings;
+}
 
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options) {
   std::vector<ServedModel> out;
@@ -129,7 +143,9 @@ Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& op
     }
   }
   if (!options.folder.empty()) RETURN_IF_ERROR(add_folder(options.folder, "", true, out));
-  if (out.empty()) {
+  if (!options.file.empty()) RETURN_IF_ERROR(add_models_file(options.file, out));
+  if (options.cached) RETURN_IF_ERROR(add_cached(out));
+  if (out.empty() && !options.cached) {
     return invalid_argument("--models-dir: {} has no model; wanted folders with config.json, or GGUF files",
                             options.folder);
   }
@@ -138,7 +154,7 @@ Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& op
   }
   RETURN_IF_ERROR(add_aliases(options, out));
   RETURN_IF_ERROR(check_names(out));
-  for (ServedModel& model : out) describe(model);
+  for (ServedModel& model : out) describe_model(model);
   return out;
 }
 
@@ -148,7 +164,7 @@ bool is_named_model(const std::string& text) {
   return equals != std::string::npos && equals > 0 && !exists(text) && text.find('/') > equals;
 }
 
-const ServedModel* find_model(const std::vector<ServedModel>& models, const std::string& name) {
+const ServedModel* find_model(const std::vector<ServedModel>& models, std::string_view name) {
   const auto is = [](const ServedModel& model, std::string_view wanted) {
     return model.name == wanted || std::find(model.aliases.begin(), model.aliases.end(), wanted) != model.aliases.end();
   };
@@ -157,7 +173,7 @@ const ServedModel* find_model(const std::vector<ServedModel>& models, const std:
   }
   if (!name.ends_with(kDefaultTag)) return nullptr;
   for (const ServedModel& model : models) {
-    if (is(model, std::string_view(name).substr(0, name.size() - kDefaultTag.size()))) return &model;
+    if (is(model, name.substr(0, name.size() - kDefaultTag.size()))) return &model;
   }
   return nullptr;
 }

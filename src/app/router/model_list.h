@@ -4,7 +4,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -16,11 +18,13 @@ inline constexpr std::size_t kMaxModels = 256;  // of one server
 struct ServedModel {
   std::string name;
   std::vector<std::string> aliases;
-  std::string path;     // as `serve` takes it: a path, or ORG/NAME[:QUANT] of a hub
-  uint64_t bytes = 0;   // of its weights, as they are stored; 0: not known before it is there
-  int context = 0;      // tokens; 0: not known
-  int64_t created = 0;  // Unix seconds, of its newest file
-  bool pinned = false;  // loaded from the start, and never given up for another one
+  std::string path;                      // as `serve` takes it: a path, or ORG/NAME[:QUANT] of a hub
+  uint64_t bytes = 0;                    // of its weights, as they are stored; 0: not known before it is there
+  int context = 0;                       // tokens; 0: not known
+  int64_t created = 0;                   // Unix seconds, of its newest file
+  bool pinned = false;                   // loaded from the start, and never given up for another one
+  std::optional<int> ttl_s{};            // in place of --model-ttl
+  std::vector<std::string> arguments{};  // of its server, in place of those of all (models_file.h)
 };
 
 struct ModelListOptions {
@@ -28,16 +32,21 @@ struct ModelListOptions {
   std::string folder;                // with models in it: folders, GGUF files, and both one folder deeper
   std::vector<std::string> aliases;  // "ALIAS=NAME"
   std::vector<std::string> pinned;   // names
+  std::string file;                  // of --models-file
+  bool cached = false;               // those in the cache of a hub too, and none at all is no error
 };
 
 // In the sequence of the options, those of the folder by name. kInvalidArgument: names that are there twice or not at
 // all, or no model.
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options);
 
+// Adds what its files show: bytes, context, age.
+void describe_model(ServedModel& model);
+
 // Whether it is "NAME=MODEL".
 bool is_named_model(const std::string& text);
 
 // The model of that name or alias; also with Ollama's ":latest" behind it. nullptr: there is none.
-const ServedModel* find_model(const std::vector<ServedModel>& models, const std::string& name);
+const ServedModel* find_model(const std::vector<ServedModel>& models, std::string_view name);
 
 }  // namespace millrace

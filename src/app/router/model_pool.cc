@@ -24,87 +24,167 @@ const char* model_state_name(ModelState state) {
 }
 
 ModelPool::ModelPool(std::vector<ServedModel> models, ModelPoolOptions options, StartModel start)
-    : models_(std::move(models)), options_(std::move(options)), start_(std::move(start)), slots_(models_.size()) {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    slots_[i].status.name = models_[i].name;
-    slots_[i].status.pinned = slots_[i].wanted = models_[i].pinned;
+    : options_(std::move(options)), start_(std::move(start)) {
+  for (ServedModel& model : models) {
+    SlotPtr slot = std::make_shared<Slot>();
+    slot->status.name = model.name;
+    slot->status.pinned = slot->wanted = model.pinned;
+    slot->model = std::move(model);
+    slots_.push_back(std::move(slot));
   }
+  list_anew();
 }
 
-// With the lock held.
-ModelPool::Use ModelPool::use_of(Slot& slot) {
-  ++slot.status.running;
-  slot.just_used = true;
-  const auto index = static_cast<std::size_t>(&slot - slots_.data());
-  return {slot.process->socket(),
-          std::shared_ptr<void>(this, [index](void* pool) { static_cast<ModelPool*>(pool)->release(index); })};
+// With the lock held, as the next ones.
+void ModelPool::list_anew() {
+  std::vector<ServedModel> all;
+  for (const SlotPtr& slot : slots_) all.push_back(slot->model);
+  list_ = std::make_shared<const std::vector<ServedModel>>(std::move(all));
 }
 
-void ModelPool::release(std::size_t index) {
+ModelPool::SlotPtr ModelPool::slot_of(const std::string& model) const {
+  for (const SlotPtr& slot : slots_) {
+    if (slot->model.name == model) return slot;
+  }
+  return nullptr;
+}
+
+ModelPool::Use ModelPool::use_of(const SlotPtr& slot) {
+  ++slot->status.running;
+  slot->just_used = true;
+  return {slot->process->socket(),
+          std::shared_ptr<void>(this, [slot](void* pool) { static_cast<ModelPool*>(pool)->release(*slot); })};
+}
+
+void ModelPool::release(Slot& slot) {
   const std::lock_guard lock(mutex_);
-  --slots_[index].status.running;
-  slots_[index].just_used = true;
+  --slot.status.running;
+  slot.just_used = true;
 }
 
-void ModelPool::acquire(const ServedModel& model, IsGone gone, OnReady on_ready) {
+std::shared_ptr<const std::vector<ServedModel>> ModelPool::models() const {
+  const std::lock_guard lock(mutex_);
+  return list_;
+}
+
+Status ModelPool::add(ServedModel model) {
+  const std::lock_guard lock(mutex_);
+  if (find_model(*list_, model.name) != nullptr)
+    return error(StatusCode::kConflict, "there is a '{}' already", model.name);
+  if (slots_.size() >= kMaxModels) {
+    return error(StatusCode::kResourceExhausted, "there are {} models, the limit", slots_.size());
+  }
+  std::erase_if(model.aliases, [this](const std::string& alias) { return find_model(*list_, alias) != nullptr; });
+  SlotPtr slot = std::make_shared<Slot>();
+  slot->status.name = model.name;
+  slot->model = std::move(model);
+  slots_.push_back(std::move(slot));
+  list_anew();
+  return ok_status();
+}
+
+Status ModelPool::add_alias(const std::string& model, const std::string& alias) {
+  const std::lock_guard lock(mutex_);
+  if (find_model(*list_, alias) != nullptr) return error(StatusCode::kConflict, "there is a '{}' already", alias);
+  const SlotPtr slot = slot_of(model);
+  if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", model);
+  if (slot->model.aliases.size() >= kMaxAliases) {
+    return error(StatusCode::kResourceExhausted, "'{}' has {} further names, the limit", model, kMaxAliases);
+  }
+  slot->model.aliases.push_back(alias);
+  list_anew();
+  return ok_status();
+}
+
+Status ModelPool::remove(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  for (const SlotPtr& slot : slots_) {
+    if (std::erase(slot->model.aliases, name) != 0) return list_anew(), ok_status();
+  }
+  const SlotPtr slot = slot_of(name);
+  if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", name);
+  if (slot->process || !slot->waiters.empty()) {
+    return error(StatusCode::kConflict, "the model '{}' is {}; wanted it unloaded: by /models/unload", name,
+                 model_state_name(slot->status.state));
+  }
+  std::erase(slots_, slot);
+  list_anew();
+  return ok_status();
+}
+
+void ModelPool::acquire(const std::string& model, IsGone gone, OnReady on_ready) {
   Result<Use> answer = Status(StatusCode::kUnavailable, "the server stops");
   {
     const std::lock_guard lock(mutex_);
-    Slot& slot = slot_of(model);
-    if (!shut_down_ && slot.status.state == ModelState::kLoaded) {
+    const SlotPtr slot = slot_of(model);
+    if (!slot) {
+      answer = error(StatusCode::kNotFound, "the model '{}' is gone", model);
+    } else if (!shut_down_ && slot->status.state == ModelState::kLoaded) {
       answer = use_of(slot);
-    } else if (!shut_down_ && slot.status.state == ModelState::kFailed) {
-      answer = error(StatusCode::kUnavailable, "the model '{}' does not load: {}", model.name, slot.status.error);
-    } else if (!shut_down_ && slot.waiters.size() >= kMaxWaitingForModel) {
+    } else if (!shut_down_ && slot->status.state == ModelState::kFailed) {
+      answer = error(StatusCode::kUnavailable, "the model '{}' does not load: {}", model, slot->status.error);
+    } else if (!shut_down_ && slot->waiters.size() >= kMaxWaitingForModel) {
       answer = error(StatusCode::kResourceExhausted, "{} requests wait for the model '{}' already; wanted at most {}",
-                     slot.waiters.size(), model.name, kMaxWaitingForModel);
+                     slot->waiters.size(), model, kMaxWaitingForModel);
     } else if (!shut_down_) {
-      slot.waiters.push_back({std::move(gone), std::move(on_ready)});
+      slot->waiters.push_back({std::move(gone), std::move(on_ready)});
       return;
     }
   }
   on_ready(std::move(answer));
 }
 
-void ModelPool::load(const ServedModel& model) {
+void ModelPool::load(const std::string& model) {
   const std::lock_guard lock(mutex_);
-  Slot& slot = slot_of(model);
-  if (slot.status.state == ModelState::kFailed) slot.status.state = ModelState::kUnloaded;  // a person asks
-  if (slot.status.state != ModelState::kLoaded && slot.status.state != ModelState::kLoading) slot.wanted = true;
+  const SlotPtr slot = slot_of(model);
+  if (!slot) return;
+  if (slot->status.state == ModelState::kFailed) slot->status.state = ModelState::kUnloaded;  // a person asks
+  if (slot->status.state != ModelState::kLoaded && slot->status.state != ModelState::kLoading) slot->wanted = true;
 }
 
-bool ModelPool::unload(const ServedModel& model) {
+bool ModelPool::unload(const std::string& model) {
   const std::lock_guard lock(mutex_);
-  Slot& slot = slot_of(model);
-  slot.wanted = false;
-  if (slot.status.state != ModelState::kLoaded && slot.status.state != ModelState::kLoading) return false;
-  give_up(slot, slot.status.unloads);
+  const SlotPtr slot = slot_of(model);
+  if (!slot) return false;
+  slot->wanted = false;
+  if (slot->status.state != ModelState::kLoaded && slot->status.state != ModelState::kLoading) return false;
+  give_up(*slot, slot->status.unloads);
   return true;
 }
 
 void ModelPool::set_progress(const std::string& name, double progress, const std::string& message) {
   const std::lock_guard lock(mutex_);
-  for (Slot& slot : slots_) {
-    if (slot.status.name != name || slot.status.state != ModelState::kLoading) continue;
-    slot.status.progress = progress;
-    slot.status.message = message;
-  }
+  const SlotPtr slot = slot_of(name);
+  if (!slot || slot->status.state != ModelState::kLoading) return;
+  slot->status.progress = progress;
+  slot->status.message = message;
 }
 
-std::vector<ModelStatus> ModelPool::statuses() const {
-  const std::lock_guard lock(mutex_);
-  std::vector<ModelStatus> out;
-  for (const Slot& slot : slots_) {
-    out.push_back(slot.status);
-    out.back().waiting = static_cast<int>(slot.waiters.size());
-    if (slot.process) out.back().socket = slot.process->socket();
-  }
+ModelStatus ModelPool::status_of(const Slot& slot) {
+  ModelStatus out = slot.status;
+  out.waiting = static_cast<int>(slot.waiters.size());
+  if (slot.process) out.socket = slot.process->socket();
   return out;
 }
 
+ModelStatus ModelPool::status(const std::string& model) const {
+  const std::lock_guard lock(mutex_);
+  const SlotPtr slot = slot_of(model);
+  return slot ? status_of(*slot) : ModelStatus{.name = model};
+}
+
+ModelPool::Now ModelPool::now() const {
+  const std::lock_guard lock(mutex_);
+  Now out{.models = list_, .statuses = {}};
+  for (const SlotPtr& slot : slots_) out.statuses.push_back(status_of(*slot));
+  return out;
+}
+
+std::vector<ModelStatus> ModelPool::statuses() const { return now().statuses; }
+
 bool ModelPool::has_processes() const {
   const std::lock_guard lock(mutex_);
-  return std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.process != nullptr; });
+  return std::any_of(slots_.begin(), slots_.end(), [](const SlotPtr& slot) { return slot->process != nullptr; });
 }
 
 // Its process ends when its requests have, or at its limit for that.
@@ -121,19 +201,19 @@ void ModelPool::refuse_waiters(Slot& slot, const Status& why, Calls& calls) {
   slot.waiters.clear();
 }
 
-void ModelPool::loaded(Slot& slot, int64_t now_ms, Calls& calls) {
-  slot.status.state = ModelState::kLoaded;
-  slot.status.error.clear();
-  slot.status.progress = 1;
-  slot.status.message.clear();
-  slot.used_ms = now_ms;
-  ++slot.status.loads;
-  LOG_INFO("the model '{}' is loaded", slot.status.name);
-  for (Waiter& waiter : slot.waiters) {
+void ModelPool::loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls) {
+  slot->status.state = ModelState::kLoaded;
+  slot->status.error.clear();
+  slot->status.progress = 1;
+  slot->status.message.clear();
+  slot->used_ms = now_ms;
+  ++slot->status.loads;
+  LOG_INFO("the model '{}' is loaded", slot->status.name);
+  for (Waiter& waiter : slot->waiters) {
     if (waiter.gone && waiter.gone()) continue;
     calls.emplace_back([on_ready = std::move(waiter.on_ready), use = use_of(slot)] { on_ready(use); });
   }
-  slot.waiters.clear();
+  slot->waiters.clear();
 }
 
 void ModelPool::ended(Slot& slot, int64_t now_ms, Calls& calls) {
@@ -174,8 +254,8 @@ void ModelPool::expire(Slot& slot, int64_t now_ms, Calls& calls) {
   slot.waiters = std::move(kept);
 }
 
-void ModelPool::look_at(std::size_t index, int64_t now_ms, Calls& calls) {
-  Slot& slot = slots_[index];
+void ModelPool::look_at(const SlotPtr& shared, int64_t now_ms, Calls& calls) {
+  Slot& slot = *shared;
   if (std::exchange(slot.just_used, false) || slot.status.running > 0) slot.used_ms = now_ms;
   expire(slot, now_ms, calls);
   if (slot.process) {
@@ -183,15 +263,16 @@ void ModelPool::look_at(std::size_t index, int64_t now_ms, Calls& calls) {
     if (state == ModelProcess::State::kEnded) {
       ended(slot, now_ms, calls);
     } else if (state == ModelProcess::State::kReady && slot.status.state == ModelState::kLoading) {
-      loaded(slot, now_ms, calls);
+      loaded(shared, now_ms, calls);
     }
   }
   if (slot.status.state == ModelState::kFailed && now_ms - slot.failed_ms >= kRetryPauseMs) {
     slot.status.state = ModelState::kUnloaded;
   }
   const bool idle = slot.status.state == ModelState::kLoaded && slot.status.running == 0 && !slot.status.pinned;
-  if (idle && options_.ttl_ms > 0 && now_ms - slot.used_ms >= options_.ttl_ms) {
-    LOG_INFO("the model '{}' has had no request for {} s: it is unloaded", slot.status.name, options_.ttl_ms / 1000);
+  const int64_t ttl_ms = slot.model.ttl_s ? int64_t{*slot.model.ttl_s} * 1000 : options_.ttl_ms;
+  if (idle && ttl_ms > 0 && now_ms - slot.used_ms >= ttl_ms) {
+    LOG_INFO("the model '{}' has had no request for {} s: it is unloaded", slot.status.name, ttl_ms / 1000);
     give_up(slot, slot.status.expirations);
   }
 }
@@ -199,10 +280,10 @@ void ModelPool::look_at(std::size_t index, int64_t now_ms, Calls& calls) {
 bool ModelPool::has_space(const ServedModel& model) const {
   uint64_t used = 0;
   int count = 0;
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    if (!slots_[i].process) continue;
+  for (const SlotPtr& slot : slots_) {
+    if (!slot->process) continue;
     ++count;
-    used += models_[i].bytes;
+    used += slot->model.bytes;
   }
   if (count == 0) return true;  // it is tried alone, whatever the estimate
   if (options_.most_loaded > 0 && count >= options_.most_loaded) return false;
@@ -213,7 +294,8 @@ bool ModelPool::has_space(const ServedModel& model) const {
 
 ModelPool::Slot* ModelPool::least_recently_used() {
   Slot* found = nullptr;
-  for (Slot& slot : slots_) {
+  for (const SlotPtr& shared : slots_) {
+    Slot& slot = *shared;
     if (slot.status.state != ModelState::kLoaded || slot.status.running > 0 || slot.status.pinned) continue;
     if (found == nullptr || slot.used_ms < found->used_ms) found = &slot;
   }
@@ -223,14 +305,15 @@ ModelPool::Slot* ModelPool::least_recently_used() {
 // The model whose request has waited longest, if there is space for it or can be.
 void ModelPool::load_next(int64_t now_ms, Calls& calls) {
   Slot* next = nullptr;
-  for (Slot& slot : slots_) {
+  for (const SlotPtr& shared : slots_) {
+    Slot& slot = *shared;
     if (slot.process && slot.status.state != ModelState::kLoaded) return;  // it loads, or it still goes
     if (slot.status.state != ModelState::kUnloaded || (slot.waiters.empty() && !slot.wanted)) continue;
     const auto since = [](const Slot& s) { return s.waiters.empty() ? INT64_MAX : s.waiters.front().since_ms; };
     if (next == nullptr || since(slot) < since(*next)) next = &slot;
   }
   if (next == nullptr) return;
-  const ServedModel& model = models_[static_cast<std::size_t>(next - slots_.data())];
+  const ServedModel& model = next->model;
   if (!has_space(model)) {
     if (Slot* const victim = least_recently_used()) {
       LOG_INFO("the model '{}' is unloaded: '{}' needs its place", victim->status.name, model.name);
@@ -257,7 +340,7 @@ void ModelPool::tick(int64_t now_ms) {
   Calls calls;
   {
     const std::lock_guard lock(mutex_);
-    for (std::size_t i = 0; i < slots_.size(); ++i) look_at(i, now_ms, calls);
+    for (const SlotPtr& slot : slots_) look_at(slot, now_ms, calls);
     if (!shut_down_) load_next(now_ms, calls);
   }
   for (const auto& call : calls) call();
@@ -268,12 +351,12 @@ void ModelPool::shut_down() {
   {
     const std::lock_guard lock(mutex_);
     shut_down_ = true;
-    for (Slot& slot : slots_) {
-      slot.wanted = false;
-      refuse_waiters(slot, Status(StatusCode::kUnavailable, "the server stops"), calls);
-      if (!slot.process) continue;
-      slot.status.state = ModelState::kUnloading;
-      slot.process->terminate();
+    for (const SlotPtr& slot : slots_) {
+      slot->wanted = false;
+      refuse_waiters(*slot, Status(StatusCode::kUnavailable, "the server stops"), calls);
+      if (!slot->process) continue;
+      slot->status.state = ModelState::kUnloading;
+      slot->process->terminate();
     }
   }
   for (const auto& call : calls) call();

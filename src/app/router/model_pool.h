@@ -32,7 +32,8 @@ namespace millrace {
 
 inline constexpr std::size_t kMaxWaitingForModel = 256;  // requests of one model that is not loaded: 429 above
 inline constexpr int64_t kRetryPauseMs = 5000;
-inline constexpr double kMemoryFactor = 1.15;  // of a model's weights: buffers, caches and the program itself
+inline constexpr std::size_t kMaxAliases = 64;  // of one model
+inline constexpr double kMemoryFactor = 1.15;   // of a model's weights: buffers, caches and the program itself
 
 // One server process. The thread of tick().
 class ModelProcess {
@@ -81,14 +82,29 @@ class ModelPool {
 
   ModelPool(std::vector<ServedModel> models, ModelPoolOptions options, StartModel start);
 
-  const std::vector<ServedModel>& models() const { return models_; }
-  // kNotFound, kResourceExhausted (too many wait), kUnavailable (it does not load, or the server stops), kDeadline.
-  // `model`: one of models(). `gone` may be empty.
-  void acquire(const ServedModel& model, IsGone gone, OnReady on_ready);
-  // Loads it, if it is not, as a request does. kConflict: nothing.
-  void load(const ServedModel& model);
+  // Those that there are now, and what each does, in the same sequence.
+  struct Now {
+    std::shared_ptr<const std::vector<ServedModel>> models;
+    std::vector<ModelStatus> statuses;
+  };
+  Now now() const;
+  std::shared_ptr<const std::vector<ServedModel>> models() const;
+  // One more, or one more name of one. kConflict: there is such a name already; kNotFound: no such model;
+  // kResourceExhausted: kMaxModels, or so many names of one.
+  Status add(ServedModel model);
+  Status add_alias(const std::string& model, const std::string& alias);
+  // The name of a model, which is gone then, or one of its further names. kNotFound; kConflict: it is loaded, or waited
+  // for.
+  Status remove(const std::string& name);
+
+  // `model`: its name, of models(). `gone` may be empty. kNotFound, kResourceExhausted (too many wait), kUnavailable
+  // (it does not load, or the server stops), kDeadline.
+  void acquire(const std::string& model, IsGone gone, OnReady on_ready);
+  // Loads it, if it is not, as a request does.
+  void load(const std::string& model);
   // What it runs may end. False: it is not loaded.
-  bool unload(const ServedModel& model);
+  bool unload(const std::string& model);
+  ModelStatus status(const std::string& model) const;
   void set_progress(const std::string& name, double progress, const std::string& message);
   std::vector<ModelStatus> statuses() const;
 
@@ -104,6 +120,7 @@ class ModelPool {
     int64_t since_ms = -1;  // of the first tick() that saw it
   };
   struct Slot {
+    ServedModel model;
     ModelStatus status;
     std::unique_ptr<ModelProcess> process;
     std::deque<Waiter> waiters;
@@ -111,13 +128,16 @@ class ModelPool {
     int64_t used_ms = 0, failed_ms = 0;
     bool just_used = false;  // since the last tick()
   };
+  using SlotPtr = std::shared_ptr<Slot>;
   using Calls = std::vector<std::function<void()>>;
 
-  Slot& slot_of(const ServedModel& model) { return slots_[static_cast<std::size_t>(&model - models_.data())]; }
-  Use use_of(Slot& slot);
-  void release(std::size_t index);
-  void look_at(std::size_t index, int64_t now_ms, Calls& calls);
-  void loaded(Slot& slot, int64_t now_ms, Calls& calls);
+  SlotPtr slot_of(const std::string& model) const;
+  static ModelStatus status_of(const Slot& slot);
+  void list_anew();
+  Use use_of(const SlotPtr& slot);
+  void release(Slot& slot);
+  void look_at(const SlotPtr& slot, int64_t now_ms, Calls& calls);
+  void loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls);
   void ended(Slot& slot, int64_t now_ms, Calls& calls);
   void expire(Slot& slot, int64_t now_ms, Calls& calls);
   void refuse_waiters(Slot& slot, const Status& why, Calls& calls);
@@ -126,11 +146,11 @@ class ModelPool {
   Slot* least_recently_used();
   void give_up(Slot& slot, int64_t& count);
 
-  const std::vector<ServedModel> models_;
   const ModelPoolOptions options_;
   const StartModel start_;
   mutable std::mutex mutex_;  // guards what follows
-  std::vector<Slot> slots_;   // as models_
+  std::vector<SlotPtr> slots_;
+  std::shared_ptr<const std::vector<ServedModel>> list_;  // their models, anew at each change
   bool shut_down_ = false;
 };
 

@@ -45,7 +45,7 @@ class ModelPoolTest : public ::testing::Test {
           return std::unique_ptr<ModelProcess>(std::make_unique<FakeProcess>(fakes_[model.name], "/" + model.name));
         });
   }
-  const ServedModel& model(const std::string& name) { return *find_model(pool_->models(), name); }
+  std::string model(const std::string& name) { return find_model(*pool_->models(), name)->name; }
   // The answer, once it is there.
   std::shared_ptr<std::optional<Result<ModelPool::Use>>> ask(const std::string& name) {
     auto answer = std::make_shared<std::optional<Result<ModelPool::Use>>>();
@@ -271,6 +271,56 @@ TEST_F(ModelPoolTest, AtTheEndWaitingRequestsAreRefused) {
   end("a");
   end("b");
   EXPECT_FALSE(pool_->has_processes());
+}
+
+TEST_F(ModelPoolTest, ATimeToLiveMayBeOfOneModel) {
+  make({.ttl_ms = 5000}, {{.name = "a"}, {.name = "b", .ttl_s = 1}, {.name = "c", .ttl_s = 0}});
+  for (const char* name : {"a", "b", "c"}) use(name);
+  tick();
+  tick(2000);
+  EXPECT_EQ(status("a").state, ModelState::kLoaded);
+  EXPECT_TRUE(fakes_["b"].terminated);
+  end("b");
+  tick(5000);
+  EXPECT_TRUE(fakes_["a"].terminated);
+  end("a");
+  tick(600'000);
+  EXPECT_EQ(status("c").state, ModelState::kLoaded);  // 0: never
+}
+
+TEST_F(ModelPoolTest, ModelsAndNamesComeAndGo) {
+  make();
+  use("a");
+  EXPECT_EQ(pool_->add({.name = "a"}).code(), StatusCode::kConflict);
+  ASSERT_TRUE(pool_->add({.name = "d", .aliases = {"delta", "b"}}).ok());  // another has the name b
+  ASSERT_TRUE(pool_->add_alias("d", "dee").ok());
+  EXPECT_EQ(pool_->add_alias("d", "a").code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->add_alias("x", "y").code(), StatusCode::kNotFound);
+  EXPECT_EQ(model("delta"), "d");
+  EXPECT_EQ(model("dee"), "d");
+  EXPECT_EQ(model("b"), "b");
+  const ModelPool::Now now = pool_->now();
+  ASSERT_EQ(now.models->size(), 4u);
+  for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ((*now.models)[i].name, now.statuses[i].name);
+  ASSERT_TRUE(pool_->remove("dee").ok());
+  EXPECT_EQ(find_model(*pool_->models(), "dee"), nullptr);
+  auto waits = ask("d");
+  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  tick();
+  finish("d");
+  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  EXPECT_TRUE(pool_->unload("d"));
+  end("d");
+  EXPECT_TRUE((*waits)->ok());  // its use outlives the model
+  EXPECT_TRUE(pool_->remove("d").ok());
+  waits.reset();
+  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kNotFound);
+  EXPECT_EQ(now.models->size(), 4u);  // what was given stays as it was
+  bool refused = false;
+  pool_->acquire("d", nullptr,
+                 [&](const Result<ModelPool::Use>& use) { refused = use.status().code() == StatusCode::kNotFound; });
+  EXPECT_TRUE(refused);
+  EXPECT_EQ(status("a").state, ModelState::kLoaded);
 }
 
 }  // namespace

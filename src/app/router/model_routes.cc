@@ -179,26 +179,27 @@ void ModelRoutes::add() {
   add_local("GET", "/", Access::kPublic, &ModelRoutes::hello);
 }
 
-Result<const ServedModel*> ModelRoutes::named(const std::string& name) const {
-  if (const ServedModel* model = find_model(pool_.models(), name)) return model;
+Result<ServedModel> ModelRoutes::named(const std::string& name) const {
+  const auto models = pool_.models();
+  if (const ServedModel* model = find_model(*models, name)) return *model;
   return error(StatusCode::kNotFound, "The model '{}' does not exist; this server has {}", name.substr(0, 200),
-               names_of(pool_.models()));
+               names_of(*models));
 }
 
 // Without a name: the only model, or the only one that is loaded.
-Result<const ServedModel*> ModelRoutes::model_of(const http::Request& request) const {
+Result<ServedModel> ModelRoutes::model_of(const http::Request& request) const {
   ASSIGN_OR_RETURN(const std::string name, name_in(request));
   if (!name.empty()) return named(name);
-  if (pool_.models().size() == 1) return &pool_.models().front();
-  const std::vector<ModelStatus> statuses = pool_.statuses();
+  const auto models = pool_.models();
+  if (models->size() == 1) return models->front();
   const ServedModel* loaded = nullptr;
-  for (std::size_t i = 0; i < statuses.size(); ++i) {
-    if (statuses[i].state != ModelState::kLoaded) continue;
-    if (loaded != nullptr) return invalid_argument("model is missing; wanted one of {}", names_of(pool_.models()));
-    loaded = &pool_.models()[i];
+  for (const ServedModel& model : *models) {
+    if (pool_.status(model.name).state != ModelState::kLoaded) continue;
+    if (loaded != nullptr) return invalid_argument("model is missing; wanted one of {}", names_of(*models));
+    loaded = &model;
   }
-  if (loaded == nullptr) return invalid_argument("model is missing; wanted one of {}", names_of(pool_.models()));
-  return loaded;
+  if (loaded == nullptr) return invalid_argument("model is missing; wanted one of {}", names_of(*models));
+  return *loaded;
 }
 
 void ModelRoutes::forward(const http::RequestPtr& request, const http::ResponderPtr& responder) {
@@ -206,9 +207,9 @@ void ModelRoutes::forward(const http::RequestPtr& request, const http::Responder
   if (!model.ok()) return refuse(responder, model.status());
   std::string target = http::escaped(request->path);
   if (!request->query.empty()) target += "?" + request->query;
-  if (request->method != "POST") return look(**model, request, responder, std::move(target));
+  if (request->method != "POST") return look(*model, request, responder, std::move(target));
   const auto gone = [responder] { return responder->disconnected(); };
-  pool_.acquire(**model, gone, [this, request, responder, target](Result<ModelPool::Use> use) {
+  pool_.acquire(model->name, gone, [this, request, responder, target](Result<ModelPool::Use> use) {
     if (!use.ok()) return refuse(responder, use.status());
     forwarder_.forward(request, responder, {use->socket, target}, [held = use->held] {});
   });
@@ -217,8 +218,7 @@ void ModelRoutes::forward(const http::RequestPtr& request, const http::Responder
 // What only looks at a model neither loads it nor keeps it: a dashboard is no use of it.
 void ModelRoutes::look(const ServedModel& model, const http::RequestPtr& request, const http::ResponderPtr& responder,
                        std::string target) {
-  const auto index = static_cast<std::size_t>(&model - pool_.models().data());
-  const ModelStatus status = pool_.statuses()[index];
+  const ModelStatus status = pool_.status(model.name);
   if (status.state == ModelState::kLoaded) {
     return forwarder_.forward(request, responder, {status.socket, std::move(target)}, nullptr);
   }
@@ -228,23 +228,23 @@ void ModelRoutes::look(const ServedModel& model, const http::RequestPtr& request
 }
 
 void ModelRoutes::list(const http::RequestPtr&, const http::ResponderPtr& responder) {
-  responder->send({.body = model_list(pool_.models(), pool_.statuses())});
+  const ModelPool::Now now = pool_.now();
+  responder->send({.body = model_list(*now.models, now.statuses)});
 }
 
 void ModelRoutes::describe(const http::RequestPtr& request, const http::ResponderPtr& responder) {
   const std::string id(request->param("id"));
   const auto model = named(id);
   if (!model.ok()) return refuse(responder, model.status());
-  const auto index = static_cast<std::size_t>(*model - pool_.models().data());
-  responder->send({.body = model_object(**model, id, pool_.statuses()[index])});
+  responder->send({.body = model_object(*model, id, pool_.status(model->name))});
 }
 
 void ModelRoutes::load(const http::RequestPtr& request, const http::ResponderPtr& responder) {
   const auto model = model_of(*request);
   if (!model.ok()) return refuse(responder, model.status());
-  pool_.load(**model);
+  pool_.load(model->name);
   const auto gone = [responder] { return responder->disconnected(); };
-  pool_.acquire(**model, gone, [responder](Result<ModelPool::Use> use) {
+  pool_.acquire(model->name, gone, [responder](Result<ModelPool::Use> use) {
     if (!use.ok()) return refuse(responder, use.status());
     responder->send({.body = R"({"success":true})"});
   });
@@ -253,8 +253,8 @@ void ModelRoutes::load(const http::RequestPtr& request, const http::ResponderPtr
 void ModelRoutes::unload(const http::RequestPtr& request, const http::ResponderPtr& responder) {
   const auto model = model_of(*request);
   if (!model.ok()) return refuse(responder, model.status());
-  if (pool_.unload(**model)) return static_cast<void>(responder->send({.body = R"({"success":true})"}));
-  refuse(responder, error(StatusCode::kConflict, "the model '{}' is not loaded", (*model)->name));
+  if (pool_.unload(model->name)) return static_cast<void>(responder->send({.body = R"({"success":true})"}));
+  refuse(responder, error(StatusCode::kConflict, "the model '{}' is not loaded", model->name));
 }
 
 void ModelRoutes::ready(const http::RequestPtr&, const http::ResponderPtr& responder) {
@@ -284,17 +284,19 @@ void ModelRoutes::metrics(const http::RequestPtr&, const http::ResponderPtr& res
 }
 
 void ModelRoutes::tags(const http::RequestPtr&, const http::ResponderPtr& responder) {
-  responder->send({.body = ollama_list(pool_.models(), pool_.statuses(), false)});
+  const ModelPool::Now now = pool_.now();
+  responder->send({.body = ollama_list(*now.models, now.statuses, false)});
 }
 
 void ModelRoutes::running(const http::RequestPtr&, const http::ResponderPtr& responder) {
-  responder->send({.body = ollama_list(pool_.models(), pool_.statuses(), true)});
+  const ModelPool::Now now = pool_.now();
+  responder->send({.body = ollama_list(*now.models, now.statuses, true)});
 }
 
 void ModelRoutes::hello(const http::RequestPtr&, const http::ResponderPtr& responder) {
   responder->send({.content_type = "text/plain; charset=utf-8",
                    .body = fmt::format("Millrace {} serves {} models; /v1/models lists them.\n", options_.version,
-                                       pool_.models().size())});
+                                       pool_.models()->size())});
 }
 
 }  // namespace millrace

@@ -51,8 +51,8 @@ class ModelRoutes {
   void running(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void hello(const http::RequestPtr& request, const http::ResponderPtr& responder);
 
-  Result<const ServedModel*> model_of(const http::Request& request) const;
-  Result<const ServedModel*> named(const std::string& name) const;
+  Result<ServedModel> model_of(const http::Request& request) const;
+  Result<ServedModel> named(const std::string& name) const;
 
   const ModelRoutesOptions options_;
   ModelPool& pool_;

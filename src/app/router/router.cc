@@ -17,6 +17,7 @@
 #include "app/router/model_list.h"
 #include "app/router/model_pool.h"
 #include "app/router/model_routes.h"
+#include "app/router/pull_routes.h"
 #include "app/server_options.h"
 #include "app/server_process.h"
 #include "app/signals.h"
@@ -58,14 +59,16 @@ class ServedProcess : public ModelProcess {
 
 StartModel process_starter(const ServeOptions& options) {
   const int grace_ms = options.drain_timeout_s * 1000 + kPrivateServerGraceMs;
-  return [arguments = options.child_arguments,
-          grace_ms](const ServedModel& model) -> Result<std::unique_ptr<ModelProcess>> {
-    ServerProcessOptions process{.arguments = arguments, .name = model.name, .grace_ms = grace_ms};
+  return [arguments = options.child_arguments, grace_ms,
+          any_name = options.allow_pull](const ServedModel& model) -> Result<std::unique_ptr<ModelProcess>> {
+    ServerProcessOptions process{
+        .arguments = arguments_of_model(arguments, model.arguments), .name = model.name, .grace_ms = grace_ms};
     const auto add = [&process](const char* option, const std::string& value) {
       process.arguments.emplace_back(option);
       process.arguments.push_back(value);
     };
     process.arguments.emplace_back("--no-web");
+    if (any_name) process.arguments.emplace_back("--any-model-name");  // a model may get more while it is loaded
     add("--model", model.path);
     add("--served-model-name", model.name);
     for (const std::string& alias : model.aliases) add("--served-model-name", alias);
@@ -109,15 +112,17 @@ class Router {
         }),
         server_(server_options(options, connections)),
         routes_({.version = kVersion, .public_models = options.public_models, .web = options.web}, pool_, forwarder_,
-                server_) {}
+                server_),
+        pulls_(options.allow_pull, pool_, server_) {}
 
   Status start() {
     routes_.add();
+    pulls_.add();
     RETURN_IF_ERROR(forwarder_.start());
     return server_.start();
   }
   std::string url() const { return local_url(options_, server_); }
-  std::size_t models() const { return pool_.models().size(); }
+  std::size_t models() const { return pool_.models()->size(); }
 
   void run(const sigset_t& signals) {
     int64_t looked_ms = 0;
@@ -131,6 +136,7 @@ class Router {
 
   // What runs may end within the limit, or until a second signal; what waits or comes gets a 503.
   void stop(const sigset_t& signals) {
+    pulls_.stop();
     pool_.shut_down();
     while (pool_.has_processes()) {
       pool_.tick(monotonic_ms());
@@ -157,6 +163,7 @@ class Router {
   http::Forwarder forwarder_;
   http::Server server_;
   ModelRoutes routes_;
+  PullRoutes pulls_;
 };
 
 void print_banner(const Router& router, const ServeOptions& options) {
@@ -174,7 +181,9 @@ ModelListOptions list_options(const ServeOptions& options) {
   ModelListOptions out{.models = options.models,
                        .folder = options.models_dir,
                        .aliases = options.model_aliases,
-                       .pinned = options.pinned_models};
+                       .pinned = options.pinned_models,
+                       .file = options.models_file,
+                       .cached = options.allow_pull};
   if (!options.model.model.empty()) out.models.insert(out.models.begin(), options.model.model);
   return out;
 }
@@ -183,8 +192,9 @@ ModelListOptions list_options(const ServeOptions& options) {
 
 bool wants_router(const ServeOptions& options) {
   const bool named = options.models.size() == 1 && is_named_model(options.models.front());
-  return named || options.models.size() > 1 || !options.models_dir.empty() || options.model_ttl_s > 0 ||
-         !options.model_aliases.empty() || !options.pinned_models.empty();
+  return named || options.models.size() > 1 || options.allow_pull || !options.models_file.empty() ||
+         !options.models_dir.empty() || options.model_ttl_s > 0 || !options.model_aliases.empty() ||
+         !options.pinned_models.empty();
 }
 
 int run_router(const ServeOptions& options, const sigset_t& signals) {

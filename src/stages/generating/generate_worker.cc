@@ -325,15 +325,16 @@ class GenerateWorker : public Worker {
     PreparingState& next = begun.request;
     if (!begun.status.ok()) return refuse(next.request.id, begun.status, emit);
     // The wait before the scheduler knew it counts for the request's deadline and its metrics.
-    const BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
-                                  .transferred_tokens = begun.transferred_tokens};
+    BeforeAcceptance before{.waited_us = (monotonic_ms() - next.since_ms) * 1000,
+                            .transferred_tokens = begun.transferred_tokens,
+                            .transfer = std::move(begun.transfer)};
     // As late as possible: the kept rows that it may use are of these weights, which may have switched during the wait.
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
     if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
     // Before receive(), whose deltas may end the request at once.
     states_.insert_or_assign(next.request.id, std::move(next.state));
     Deltas out;
-    engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), before);
+    engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), std::move(before));
     emit_deltas(out, emit);
   }
 

@@ -30,6 +30,7 @@ Result<std::optional<PromptPages::Begun>> PromptPages::ask_server(PreparingState
   ASSIGN_OR_RETURN(const bool waits,
                    transfers_->imports().begin({id, request.prompt, request.extra_key, remote}, now_ms));
   if (!waits) return std::optional(Begun{std::move(next)});
+  next.asked_ms = now_ms;
   fetching_.insert_or_assign(id, std::move(next));
   return std::optional<Begun>();
 }
@@ -66,7 +67,9 @@ std::vector<PromptPages::Begun> PromptPages::step(int64_t now_ms) {
   }
   for (const ReqId id : late(fetching_, now_ms)) {
     transfers_->imports().cancel(id, now_ms);
-    out.push_back({std::move(fetching_.extract(id).mapped())});
+    PreparingState state = std::move(fetching_.extract(id).mapped());
+    const double seconds = static_cast<double>(now_ms - state.asked_ms) * 1e-3;
+    out.push_back({std::move(state), 0, wire::KvTransferred{.seconds = seconds}});
   }
   for (const PageTransfers::Done& done : scheduler_.transfers().take_done()) {
     if (saved_ && saved_->on_written(done, now_ms)) continue;
@@ -88,9 +91,12 @@ std::vector<PromptPages::Begun> PromptPages::step(int64_t now_ms) {
   }
   if (transfers_) {
     transfers_->step(now_ms);
-    for (const auto& [id, tokens] : transfers_->imports().take_ready()) {
-      auto waited = fetching_.extract(id);
-      if (!waited.empty()) out.push_back({std::move(waited.mapped()), tokens});
+    for (transfer::KvImporter::Ready& ready : transfers_->imports().take_ready()) {
+      auto waited = fetching_.extract(ready.request);
+      if (waited.empty()) continue;
+      const double seconds = static_cast<double>(now_ms - waited.mapped().asked_ms) * 1e-3;
+      out.push_back({std::move(waited.mapped()), ready.transferred_tokens,
+                     wire::KvTransferred{seconds, ready.bytes, std::move(ready.way)}});
     }
   }
   return out;

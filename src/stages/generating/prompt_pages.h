@@ -26,8 +26,9 @@ class PromptPages {
   // A request that begins now.
   struct Begun {
     PreparingState request;
-    int32_t transferred_tokens = 0;  // that another server gave
-    Status status{};                 // else it is refused
+    int32_t transferred_tokens = 0;            // that another server gave
+    Boxed<wire::KvTransferred> transfer = {};  // of one that waited for them
+    Status status{};                           // else it is refused
   };
   // nullopt: it waits, and step() will give it. kInvalidArgument: its fields of transfers are wrong.
   Result<std::optional<Begun>> begin(PreparingState next, int64_t now_ms);

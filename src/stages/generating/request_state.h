@@ -34,6 +34,7 @@ struct PreparingState {
   GenerateState state;
   PreparedParts parts;
   int64_t since_ms = 0;  // that it waits
+  int64_t asked_ms = 0;  // when another server was asked for its pages; 0: none was
   bool compiles = false;
   bool encodes = false;
 

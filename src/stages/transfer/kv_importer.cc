@@ -200,6 +200,9 @@ void KvImporter::on_part(wire::KvPart part, int64_t now_ms) {
   counters_.parts_in_messages += part.relay.empty();
   counters_.parts_of_layers += part.layers < env_.pages().layers();
   counters_.bytes += static_cast<uint64_t>(import.receiver->bytes_of(part));
+  import.bytes += static_cast<uint64_t>(import.receiver->bytes_of(part));
+  const std::string way = part.relay.empty() ? "messages" : part.relay;
+  import.way = import.way.empty() || import.way == way ? way : "mixed";
   // A server that keeps its window has kWindowParts on their way at most. More is memory that nothing here bounds.
   constexpr std::size_t kMost = 2 * static_cast<std::size_t>(kWindowParts);
   if (import.received.size() >= kMost) {
@@ -392,7 +395,7 @@ void KvImporter::end(Imports::iterator it, const Status& status, int64_t now_ms,
                 status.to_string());
   }
   // Also after a failure: each request then begins with what is cached.
-  for (const ReqId waiting : import.waiting) ready_.push_back({waiting, tokens});
+  for (const ReqId waiting : import.waiting) ready_.push_back({waiting, tokens, import.bytes, import.way});
 }
 
 // Once: a prompt that ends one server after the other is computed here.
@@ -410,6 +413,8 @@ bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
               .second = true,
               .from_page = cached,
               .written_pages = failed.written_pages,
+              .bytes = failed.bytes,
+              .way = failed.way,
               .begun_ms = now_ms};
   if (!ask_any(std::move(next), *format, failed.replica, now_ms).ok()) return false;
   ++asked_another_;

@@ -68,6 +68,8 @@ class KvImporter {
   struct Ready {
     ReqId request;
     int32_t transferred_tokens = 0;  // that are in the cache because of its transfer
+    uint64_t bytes = 0;              // that came, also those of a server that failed
+    std::string way;                 // as in wire::KvTransferred
   };
   std::vector<Ready> take_ready() { return std::exchange(ready_, {}); }
 
@@ -99,6 +101,8 @@ class KvImporter {
     std::deque<Received> received{};       // not written: a part goes behind those that are cached
     bool writing = false;
     int32_t written_pages = 0;
+    uint64_t bytes = 0;  // that came
+    std::string way;
     int64_t begun_ms = 0;
   };
   // Who caused an end: after a peer's failure another one may do better.

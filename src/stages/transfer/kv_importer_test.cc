@@ -243,6 +243,8 @@ TEST_F(ImporterTest, PartsWaitForTheQueueOfWrites) {
     ASSERT_EQ(ready.size(), 1u) << relay;
     EXPECT_EQ(ready[0].request.value, request);
     EXPECT_EQ(ready[0].transferred_tokens, 384) << relay;
+    EXPECT_GT(ready[0].bytes, 0u);
+    EXPECT_EQ(ready[0].way, relay ? "mixed" : "messages");
   }
 }
 

@@ -60,6 +60,7 @@ inline TokenDelta sample_tokens(int i) {
   if (i % 3 == 0) delta.tokens = {i, i + 1};
   if (i % 5 == 0) delta.finish = Finish{.reason = FinishReason::kStop, .matched_token = 7};
   delta.usage = {.prompt_tokens = i, .completion_tokens = 2, .cached_tokens = 1};
+  if (i == 6) delta.usage.transfer = KvTransferred{.seconds = 0.25, .bytes = uint64_t{1} << 40, .way = "shm"};
   if (i == 9) delta.logprobs = sample_logprobs();
   if (i == 1) delta.prompt_logprobs = sample_logprobs();
   delta.weight_version = 2;

@@ -1,6 +1,6 @@
 // Kubernetes objects against the types of its API, as kubernetes-types has them: the TypeScript compiler finds fields that do not
 // exist, values of another type and required fields that are missing, at any depth. It knows no allowed values of strings, patterns or
-// defaults, and no object of a custom resource.
+// defaults, and of custom resources those of leaderworkerset.d.ts alone.
 //
 // Standard input: a JSON array of objects. Standard output: a JSON array of {kind, name, problem}.
 import { readFileSync } from 'node:fs';
@@ -13,12 +13,14 @@ const FOLDER = dirname(fileURLToPath(import.meta.url));
 const TYPES = dirname(createRequire(import.meta.url).resolve('kubernetes-types/package.json'));
 const FILE = join(FOLDER, 'manifests.ts'); // never written: the compiler gets it from memory
 
+// Of custom resources, those that are described here.
+const OWN = { 'leaderworkerset.x-k8s.io/v1': './leaderworkerset.js' };
 // "apps/v1" is a module of that name, "v1" is core/v1.
-const moduleOf = (version) => (version.includes('/') ? version.replace(/\.k8s\.io\//, '/') : `core/${version}`);
+const moduleOf = (version) => OWN[version] ?? `kubernetes-types/${version.includes('/') ? version.replace(/\.k8s\.io\//, '/') : `core/${version}`}`;
 
 const objects = JSON.parse(readFileSync(0, 'utf8'));
 const lines = objects.map((object, i) =>
-  `import type { ${object.kind} as Kind${i} } from 'kubernetes-types/${moduleOf(object.apiVersion)}'; export const object${i}: Kind${i} = ${JSON.stringify(object)};`);
+  `import type { ${object.kind} as Kind${i} } from '${moduleOf(object.apiVersion)}'; export const object${i}: Kind${i} = ${JSON.stringify(object)};`);
 const source = lines.join('\n');
 
 const options = { strict: true, noEmit: true, skipLibCheck: true, types: [], module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022 };

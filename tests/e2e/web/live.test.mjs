@@ -87,6 +87,12 @@ test('stages stand in the order of the edges, whatever these are', () => {
   assert.ok(!narrow.wide && narrow.width <= 340);
   const cycle = pipelineLayout({ stages: [stage('a'), stage('b')], links: [{ from: 'a', to: 'b', kind: 'payload' }, { from: 'b', to: 'a', kind: 'stream' }] }, 1000);
   assert.equal(cycle.boxes.length, 3);
+  // A prefill replica stands beside the edge from the server to the scheduler, not on it.
+  const apart = pipelineLayout({ stages: [stage('prefill'), stage('scheduler'), stage('detokenizer')], links: [{ from: 'prefill', to: 'scheduler', kind: 'pages' }, { from: 'scheduler', to: 'detokenizer', kind: 'stream' }] }, 1000);
+  const at = Object.fromEntries(apart.boxes.map((box) => [box.stage.stage, box]));
+  assert.deepEqual([at.server.y, at.scheduler.y, at.detokenizer.y], [0, 0, 0]);
+  assert.ok(at.prefill.y >= 62 && at.prefill.x < at.scheduler.x);
+  assert.ok(apart.edges.every(({ from, to, back }) => back || apart.boxes.every((box) => box === from || box === to || box.y !== from.y || box.y !== to.y || box.x <= from.x || box.x >= to.x)));
 });
 
 test('a stream that ends is opened again, and one that was stopped is not', async () => {

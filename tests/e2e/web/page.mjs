@@ -6,12 +6,15 @@ import puppeteer from 'puppeteer-core';
 export const WAIT_MS = 120_000; // for any event; a wait that runs out is a failure
 const SHOTS = process.env.MILLRACE_SCREENSHOTS; // a folder for pictures to look at; unset: none are taken
 
-export const launch = () =>
+// A headless browser has no mouse, and the page then shows what else a pointer shows. These give it one.
+export const MOUSE = ['--blink-settings=primaryHoverType=2,availableHoverTypes=2,primaryPointerType=4,availablePointerTypes=4'];
+
+export const launch = (more = []) =>
   puppeteer.launch({
     executablePath: process.env.MILLRACE_CHROMIUM,
     // As root and inside another sandbox (tests/isolated) Chromium's has no rights; the page is ours.
     // The microphone is Chromium's own: it beeps, and nobody is asked.
-    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream'],
+    args: ['--no-sandbox', '--disable-gpu', '--disable-dev-shm-usage', '--use-fake-device-for-media-stream', '--use-fake-ui-for-media-stream', ...more],
     timeout: WAIT_MS,
     protocolTimeout: WAIT_MS,
   });

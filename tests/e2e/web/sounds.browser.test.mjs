@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { after, before, test } from 'node:test';
-import { Page, launch } from './page.mjs';
+import { Page, WAIT_MS, launch } from './page.mjs';
 
 const { MILLRACE_SPEECH_URL: URL_SPEECH, MILLRACE_URL: URL_TEXT } = process.env;
 const AXE = readFileSync(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
@@ -161,12 +161,68 @@ test('an answer is played while it streams: the samples of the server, one behin
   assert.deepEqual(await page.texts('.answer .note'), ['Stopped.']);
   await page.page.waitForSelector('[aria-label="Play the answer"]');
 
-  // The storage has the text alone.
+  // A reload finds the text in the storage, which has no sound, and the sound in the browser's database.
+  await page.page.evaluate(() => window.gate.open());
+  await page.click('Retry');
+  await page.page.waitForSelector('.answer:not(.live) [aria-label="Stop the answer"], .answer:not(.live) [aria-label="Play the answer"]');
+  await page.ended(1);
   const text = (await page.texts('.answer .markdown')).at(-1);
+  await page.wait(() => new Promise((resolve) => {
+    const opened = indexedDB.open('millrace.sounds');
+    opened.onsuccess = () => { opened.result.transaction('about').objectStore('about').getAll().onsuccess = ({ target }) => { opened.result.close(); resolve(target.result.length >= 2); }; };
+  }));
+  assert.ok(await page.page.evaluate(() => Object.values(localStorage).every((value) => value.length < 20_000)));
   await page.page.reload();
   await page.ready();
   assert.deepEqual(await page.texts('.answer .markdown'), [text]);
-  assert.equal(await page.page.$('.answer .sound'), null);
+  assert.equal(await page.page.$eval('.answer .sound', (node) => node.dataset.seconds), (wanted.length / 24000).toFixed(2));
+  await page.click('Play the answer');
+  await page.wait(() => window.played.length > 0);
+  assert.deepEqual((await played()).flatMap(([, , samples]) => samples), wanted);
+
+  // What is kept no more says so; a conversation that is deleted takes its sounds along.
+  const kept = (change) => page.page.evaluate((clear) => new Promise((resolve) => {
+    const opened = indexedDB.open('millrace.sounds');
+    opened.onsuccess = () => {
+      const tables = opened.result.transaction(['about', 'bytes'], 'readwrite');
+      if (clear) tables.objectStore('bytes').clear();
+      const count = tables.objectStore('about').count();
+      tables.oncomplete = () => { opened.result.close(); resolve(count.result); };
+    };
+  }), change);
+  assert.ok((await kept(true)) >= 2);
+  await page.click('Stop the answer').catch(() => {}); // it may have ended
+  await page.page.waitForSelector('[aria-label="Play the answer"]');
+  await page.click('Play the answer');
+  await page.wait(() => document.querySelector('.answer .note')?.innerText.includes('keeps 64 MiB'));
+  await page.page.hover('.row.shown');
+  await page.page.click('.row.shown [aria-label="Delete"]');
+  await page.page.waitForSelector('.row.asking .danger');
+  await page.page.click('.row.asking .danger');
+  for (const end = Date.now() + WAIT_MS; (await kept(false)) > 0; await new Promise((resolve) => setTimeout(resolve, 20))) assert.ok(Date.now() < end, 'the sounds go');
+  await page.close();
+});
+
+test('the newest sounds are kept, within the limit', async () => {
+  const page = await open();
+  const found = await page.page.evaluate(async () => {
+    const { SoundStore } = await import('/web/sound-store.js');
+    let now = 1e12;
+    const store = new SoundStore({ most: 250, now: () => now++ });
+    const keys = [];
+    for (const [conversation, size] of [['a', 100], ['b', 100], ['a', 100], ['c', 40]]) {
+      keys.push(store.keep(conversation, new Uint8Array(size).fill(keys.length + 1)));
+      await store.written;
+    }
+    const sizes = async () => Promise.all(keys.map(async (key) => (await store.get(key))?.[0]));
+    const kept = await sizes();
+    await store.forget('a');
+    const without = new SoundStore({ factory: { open() { throw new Error('this browser keeps nothing'); } } });
+    const nothing = await without.get(without.keep('a', new Uint8Array(1)));
+    await without.forget('a');
+    return [kept, await sizes(), nothing];
+  });
+  assert.deepEqual(found, [[null, 2, 3, 4], [null, 2, null, 4], null]); // of 100, 100, 100 and 40 bytes
   await page.close();
 });
 
