@@ -111,7 +111,7 @@ TEST_F(LiveViewTest, TheLogOfAnotherProcessComesOnceWithTheNamesOfItsStages) {
   engine_.replies = {{.stage = "scheduler", .message = log},
                      {.stage = "detokenizer", .message = log},
                      {.stage = "other", .message = R"({"process":"8","lines":[[1,9,3,{}]]})"},
-                     {.stage = "tokenizer", .message = log_lines_json()}};  // a stage of this very process
+                     {.stage = "tokenizer", .message = log_lines_json("another")}};  // a stage of this very process
   Watcher watcher(server_->port());
   const Json lines = watcher.next()["log"];
   ASSERT_GE(lines.size(), 2u);

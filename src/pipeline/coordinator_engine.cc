@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "stages/log_lines.h"
+
 namespace millrace {
 
 namespace {
@@ -86,6 +88,7 @@ wire::AdminReply of_server(const Result<std::string>& answer) {
 void CoordinatorEngine::admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) {
   const bool starts = action == wire::AdminAction::kStartProfile, stops = action == wire::AdminAction::kStopProfile;
   Result<std::string> argument = starts ? profile_.start() : stops ? profile_.begin_stop() : std::string();
+  if (action == wire::AdminAction::kShowLog) argument = log_process();
   if (!argument.ok()) return done({of_server(argument)});
   PipelineCommand command{.action = action, .argument = std::move(argument).value(), .timeout_ms = timeout_ms};
   coordinator_.admin(std::move(command), [this, starts, stops, done](std::vector<wire::AdminReply> replies) {

@@ -22,7 +22,8 @@ inline constexpr int64_t kLogLeaseMs = 10'000;
 
 // Of this process.
 const std::string& log_process();
-std::string log_lines_json();
+// `asker`: the process that asks. To itself, as the stages of a server with one process do, it has nothing to send.
+std::string log_lines_json(const std::string& asker);
 
 struct ProcessLog {
   std::string process;

@@ -11,11 +11,11 @@ namespace {
 TEST(LogLines, WhatWasLoggedSinceTheFirstQuestionComesBack) {
   log_init("test", LogLevel::kInfo);
   LOG_INFO("before the first question");
-  ASSERT_TRUE(parse_log_lines(log_lines_json()).ok());
+  ASSERT_TRUE(parse_log_lines(log_lines_json("another")).ok());
   LOG_WARNING("\"quoted\" and\nbroken, with é");
   LOG_ERROR("{}", std::string(1000, 'x'));
   for (int asked = 0; asked < 2; ++asked) {
-    const auto log = parse_log_lines(log_lines_json());
+    const auto log = parse_log_lines(log_lines_json("another"));
     ASSERT_TRUE(log.ok()) << log.status().message();
     EXPECT_EQ(log->process, log_process());
     ASSERT_EQ(log->lines.size(), 2u);
@@ -25,6 +25,14 @@ TEST(LogLines, WhatWasLoggedSinceTheFirstQuestionComesBack) {
     EXPECT_EQ(log->lines[1].text, std::string(kMaxLogTailBytes, 'x'));
     EXPECT_EQ(log->lines[1].number, log->lines[0].number + 1);
   }
+}
+
+TEST(LogLines, AProcessThatAsksItselfKeepsNothing) {
+  log_init("test", LogLevel::kInfo);
+  (void)leased_log_lines(0);
+  ASSERT_TRUE(parse_log_lines(log_lines_json(log_process())).ok());
+  LOG_INFO("kept for no one");
+  EXPECT_TRUE(leased_log_lines(0).empty());
 }
 
 TEST(LogLines, AReplyOfAnotherProgramIsBounded) {

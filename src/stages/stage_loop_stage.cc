@@ -43,7 +43,7 @@ const char* for_ever(const std::string& name) {
 Result<std::string> carry_out(const wire::AdminRequest& command) {
   if (command.action == wire::AdminAction::kStartProfile) return loop::start_recording(command.argument);
   if (command.action == wire::AdminAction::kStopProfile) return loop::stop_recording(command.argument);
-  if (command.action == wire::AdminAction::kShowLog) return log_lines_json();
+  if (command.action == wire::AdminAction::kShowLog) return log_lines_json(command.argument);
   return error(StatusCode::kUnsupported, "the command {} is not known here", static_cast<int>(command.action));
 }
 

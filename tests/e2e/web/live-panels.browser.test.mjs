@@ -67,16 +67,22 @@ test('every panel has something in it, and its picture', async () => {
     const page = await Page.open(browser, url, LIVE);
     await page.page.waitForSelector('.tile');
     for (let n = 0; n < 3; ++n) await generate(url, `${name}-${n}`, { stream: true });
-    const running = Promise.all([1, 2, 3].map((n) => generate(url, `${name}-running-${n}`, { sampling_params: { max_new_tokens: 300, ignore_eos: true } })));
-    await panel(page, name === 'split' ? 'Layer ranges' : 'Transfers');
-    await running;
-    await page.wait(() => document.querySelectorAll('.log li').length >= 6);
-    for (const found of await page.page.$$('.panel, .tiles')) {
-      const label = await found.evaluate((node) => node.getAttribute('aria-label') ?? 'Tiles');
-      const box = await found.boundingBox();
-      assert.ok(box.width > 100 && box.height > 50, label);
-      assert.deepEqual(await found.evaluate((node) => [...node.querySelectorAll('svg')].filter((one) => one.getBoundingClientRect().right > node.getBoundingClientRect().right + 1 && !one.closest('.scroll')).length), 0, `${label} is cut`);
-      await page.shot(`panel-${name}-${label.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')}`, found);
+    let next = 0, ends = false;
+    const more = () => ({ sampling_params: { max_new_tokens: 300, ignore_eos: true } });
+    const clients = [1, 2, 3].map(async () => { while (!ends) await generate(url, `${name}-running-${next++}`, more()); });
+    try {
+      await panel(page, name === 'split' ? 'Layer ranges' : 'Transfers');
+      await page.wait(() => document.querySelectorAll('.log li').length >= 6 && document.querySelectorAll('.request').length >= 2 && document.querySelectorAll('.empty').length === 0);
+      for (const found of await page.page.$$('.panel, .tiles')) {
+        const label = await found.evaluate((node) => node.getAttribute('aria-label') ?? 'Tiles');
+        const box = await found.boundingBox();
+        assert.ok(box.width > 100 && box.height > 50, label);
+        assert.deepEqual(await found.evaluate((node) => [...node.querySelectorAll('svg')].filter((one) => one.getBoundingClientRect().right > node.getBoundingClientRect().right + 1 && !one.closest('.scroll')).length), 0, `${label} is cut`);
+        await page.shot(`panel-${name}-${label.toLowerCase().replaceAll(/[^a-z0-9]+/g, '-')}`, found);
+      }
+    } finally {
+      ends = true;
+      await Promise.all(clients);
     }
     await page.close();
   }
