@@ -32,7 +32,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     const ReqId id = engine_.submit(std::move(request),
                                     [self = shared_from_this()](RequestEvent& event) { return self->hear(event); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
-    responder_->on_disconnect([&engine = engine_, id] { engine.cancel(id); });
+    responder_->on_disconnect([&engine = engine_, id] { engine.abort(id); });
   }
 
  private:
@@ -54,7 +54,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
       return SinkAnswer::kFull;
     }
     start();
-    responder_->write(waiting_);  // false: the client is gone, and on_disconnect cancels
+    responder_->write(waiting_);  // false: the client is gone, and on_disconnect aborts
     std::string().swap(waiting_);
     if (end) responder_->end();
     return SinkAnswer::kTaken;

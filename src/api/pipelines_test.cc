@@ -103,8 +103,8 @@ class EchoPipeline : public PipelineEngine {
   }
   void begin(ReqId, Result<wire::TokenizedRequest>, PlacementHint) override {}
   bool is_live(ReqId) const override { return false; }
+  void abort(ReqId) override {}
   void cancel(ReqId) override {}
-  void end(ReqId) override {}
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
     orders.emplace_back(action, timeout_ms);
@@ -242,9 +242,9 @@ class FloodPipeline : public EchoPipeline {
     thread_ = std::thread([this, sink] { flood(sink); });
     return ReqId{7};
   }
-  void cancel(ReqId) override { cancelled.store(true); }
+  void abort(ReqId) override { aborted.store(true); }
   std::atomic<uint64_t> taken{0}, refused{0};
-  std::atomic<bool> cancelled{false};
+  std::atomic<bool> aborted{false};
 
  private:
   void flood(const Sink& sink) {
@@ -256,7 +256,7 @@ class FloodPipeline : public EchoPipeline {
         const Value letters(std::string(64 << 10, static_cast<char>('a' + i % 26)));
         event.body = RequestEvent::ValueChunk{.modality = "text", .value = letters};
       }
-      while (!stop_.load() && !cancelled.load() && sink(event) == SinkAnswer::kFull) {
+      while (!stop_.load() && !aborted.load() && sink(event) == SinkAnswer::kFull) {
         ++refused;
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
@@ -302,7 +302,7 @@ class PipelineFlood : public ::testing::Test {
 TEST_F(PipelineFlood, AClientThatDoesNotReadStopsItsPipelineAndMayGoOn) {
   ASSERT_TRUE(stands_still());
   EXPECT_LT(engine_.taken.load(), FloodPipeline::kEvents / 4);
-  EXPECT_FALSE(engine_.cancelled.load());
+  EXPECT_FALSE(engine_.aborted.load());
   const http::testing::Reply reply = client_->read_reply();
   ASSERT_TRUE(reply.complete);
   // The last event is counted after it was taken, so the client may have it before.
@@ -319,7 +319,7 @@ TEST_F(PipelineFlood, AClientThatDoesNotReadStopsItsPipelineAndMayGoOn) {
 TEST_F(PipelineFlood, AClientThatLeavesWithoutReadingCancels) {
   ASSERT_TRUE(stands_still());
   client_->reset();
-  EXPECT_TRUE(http::testing::eventually([this] { return engine_.cancelled.load(); }, 60'000));
+  EXPECT_TRUE(http::testing::eventually([this] { return engine_.aborted.load(); }, 60'000));
 }
 
 TEST_F(PipelineHttp, SaysHowItIs) {

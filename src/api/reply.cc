@@ -41,6 +41,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   std::lock_guard submitting(submit_mutex_);
   choices_ = std::vector<Choice>(requests.size());
   for (std::size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].reply = this;
     choices_[i].state.index = static_cast<int>(i);
     if (!echo.empty()) choices_[i].state.text = std::move(echo[i]);
     choices_[i].fresh = !choices_[i].state.text.empty();
@@ -58,11 +59,8 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   }
   names_ = std::move(names);
   for (std::size_t i = 0; i < requests.size(); ++i) {
-    if (requests[i].speech) {
-      requests[i].audio = [self, i](std::span<const float> samples) { return self->on_audio(i, samples); };
-    }
-    const ReqId id =
-        engine_.submit(std::move(requests[i]), [self, i](const wire::TextDelta& d) { self->on_delta(i, d); });
+    // The answer to it is the choice, which the reply owns.
+    const ReqId id = engine_.submit(std::move(requests[i]), std::shared_ptr<TextAnswer>(self, &choices_[i]));
     std::lock_guard lock(mutex_);
     choices_[i].id = id;
     if (ended_) {  // refused while we were still submitting
@@ -131,9 +129,8 @@ void Reply::note_end(std::string_view finish) {
 
 double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
-void Reply::on_delta(std::size_t index, const wire::TextDelta& delta) {
+void Reply::on_text(Choice& choice, const wire::TextDelta& delta) {
   std::lock_guard lock(mutex_);
-  Choice& choice = choices_[index];
   if (delta.accepted && !std::exchange(choice.accepted, true)) choice.accepted_at_s = elapsed_seconds();
   if (delta.finish) choice.state.finish = delta.finish;
   if (ended_) return;
@@ -379,7 +376,7 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   } else {
     responder_->send(format_->error_response(error));
   }
-  // Not from here: a sink must not call back into the engine.
+  // Not from here: an answer must not call back into the engine.
   server_.post([self = shared_from_this()] { self->abort_all(); });
 }
 

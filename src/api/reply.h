@@ -1,18 +1,18 @@
 // Reply: the answer to one HTTP request that generates, made of the news of one or several engine requests.
 //
-// It is the meeting point of two worlds: sinks call on_delta() from the engine's threads, the Responder posts to the
+// It is the meeting point of two worlds: the engine's threads call on_text() of its choices, the responder posts to the
 // HTTP thread. Response headers are held back until every engine request was accepted, so a full queue or a bad
 // template is a real HTTP status; after that an error becomes an `error` event and the stream ends without [DONE].
 // A request that was aborted on somebody's order is no error: it ends with the finish reason "abort".
 //
-// Samples of an answer that is spoken come through on_audio(). In a stream each call is one event; where the client
+// Samples of an answer that is spoken come by on_audio(). In a stream each call is one event; where the client
 // would have over kMaxUnsentAudioBytes to read, the engine keeps them. In other answers they wait for the end, and
 // count as texts do.
 //
 // Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
 // start().
 //
-// Shared by the sinks (shared_ptr). Thread safety: start(), on_delta(), on_disconnect(), cancel() and running() from
+// Shared by its choices (shared_ptr). Thread safety: start(), on_text(), on_disconnect(), cancel() and running() from
 // any thread; locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
 #pragma once
 
@@ -59,14 +59,18 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
              std::vector<std::string> echo = {});
 
-  // Ends the running ones of these choices with the news of an abort; how many there were. Not from a sink.
+  // Ends the running ones of these choices with the news of an abort; how many there were. Not from an answer.
   std::size_t cancel(std::size_t first, std::size_t count);
   // The engine's ids of the running ones of these choices.
   std::vector<ReqId> running(std::size_t first, std::size_t count);
 
  private:
   using Clock = std::chrono::steady_clock;
-  struct Choice {
+  struct Choice final : TextAnswer {
+    void on_text(const wire::TextDelta& delta) override { reply->on_text(*this, delta); }
+    SinkAnswer on_audio(std::span<const float> samples) override { return reply->on_audio(*this, samples); }
+
+    Reply* reply = nullptr;
     ReqId id;
     bool accepted = false;
     double accepted_at_s = 0;  // since the HTTP request came
@@ -77,8 +81,8 @@ class Reply : public std::enable_shared_from_this<Reply> {
     double told_at_s = 0;     // streaming: since the HTTP request came
   };
 
-  void on_delta(std::size_t index, const wire::TextDelta& delta);
-  SinkAnswer on_audio(std::size_t index, std::span<const float> samples);
+  void on_text(Choice& choice, const wire::TextDelta& delta);
+  SinkAnswer on_audio(Choice& choice, std::span<const float> samples);
   bool is_full(std::size_t samples) const;
   Status take_audio(Choice& choice, std::span<const float> samples);
   void begin_stream(std::string& out);

@@ -4,9 +4,8 @@
 
 namespace millrace::api {
 
-SinkAnswer Reply::on_audio(std::size_t index, std::span<const float> samples) {
+SinkAnswer Reply::on_audio(Choice& choice, std::span<const float> samples) {
   std::lock_guard lock(mutex_);
-  Choice& choice = choices_[index];
   if (ended_ || choice.state.finish || samples.empty()) return SinkAnswer::kTaken;
   const bool sent = options_.stream && !options_.retained;
   if (sent && is_full(samples.size())) return SinkAnswer::kFull;

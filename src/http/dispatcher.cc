@@ -9,11 +9,11 @@
 namespace millrace::http {
 namespace {
 
-// The Responder is made here and not earlier: one that went down with a request that never ran would count as a handler
+// The responder is made here and not earlier: one that went down with a request that never ran would count as a handler
 // that forgot to answer.
 void call(const Route& route, RequestPtr request, const std::shared_ptr<Exchange>& exchange) {
   try {
-    route.handler(std::move(request), std::make_shared<Responder>(exchange));
+    route.handler(std::move(request), {exchange.get(), [exchange](Exchange*) { exchange->abandon(); }});
   } catch (const std::exception& problem) {
     LOG_ERROR("the handler of {} {} failed: {}", route.method, route.pattern, problem.what());
     if (!exchange->send({.status = 500, .content_type = ""})) exchange->abort();

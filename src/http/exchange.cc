@@ -1,7 +1,6 @@
 #include "http/exchange.h"
 
 #include "base/log.h"
-#include "http/server.h"
 
 namespace millrace::http {
 
@@ -34,7 +33,9 @@ void Hub::run() {
     exchanges.swap(exchanges_);
     tasks.swap(tasks_);
   }
-  for (auto& exchange : exchanges) exchange->signal_ready();
+  for (const auto& exchange : exchanges) {
+    if (exchange->on_ready) exchange->on_ready();
+  }
   for (auto& task : tasks) {
     try {
       task();
@@ -53,28 +54,24 @@ void Hub::close() {
   tasks.swap(tasks_);
 }
 
-Exchange::Exchange(std::shared_ptr<Hub> hub, std::function<void()> on_ready)
-    : hub_(std::move(hub)), on_ready_(std::move(on_ready)) {}
+Exchange::Exchange(std::shared_ptr<Hub> hub, std::function<void()> when_ready)
+    : on_ready(std::move(when_ready)), hub_(std::move(hub)) {}
 
-void Exchange::queue_locked() {
+void Exchange::ready_locked() {
   if (queued_) return;
   queued_ = true;
   hub_->ready(shared_from_this());
 }
 
-void Exchange::signal_ready() {
-  if (on_ready_) on_ready_();
-}
-
 bool Exchange::send(Response response) {
-  std::function<void()> dropped;  // destroyed after the lock is released: it may own a Responder
+  std::function<void()> dropped;  // destroyed after the lock is released: it may own a responder
   std::lock_guard lock(mutex_);
   if (phase_ != Phase::kOpen) return false;
   response_ = std::move(response);
   head_new_ = true;
   phase_ = Phase::kEnded;
   dropped.swap(on_disconnect_);
-  queue_locked();
+  ready_locked();
   return true;
 }
 
@@ -89,7 +86,7 @@ bool Exchange::start_stream(std::string content_type, Headers headers) {
   head_new_ = true;
   streaming_ = true;
   phase_ = Phase::kStreaming;
-  queue_locked();
+  ready_locked();
   return true;
 }
 
@@ -103,6 +100,7 @@ bool Exchange::write(std::string_view chunk) {
     return false;
   }
   add_locked(chunk);
+  ready_locked();
   return true;
 }
 
@@ -121,7 +119,6 @@ void Exchange::add_locked(std::string_view chunk) {
   unsent_.fetch_add(chunk.size(), std::memory_order_relaxed);
   hub_->unsent.fetch_add(chunk.size(), std::memory_order_relaxed);
   pending_.append(chunk);
-  queue_locked();
 }
 
 void Exchange::bytes_sent(std::size_t count) {
@@ -140,6 +137,7 @@ void Exchange::end(std::string_view last) {
   phase_ = Phase::kEnded;
   dropped.swap(on_disconnect_);
   add_locked(last);
+  ready_locked();
 }
 
 void Exchange::abort() {
@@ -149,7 +147,7 @@ void Exchange::abort() {
   phase_ = Phase::kEnded;
   aborted_ = true;
   dropped.swap(on_disconnect_);
-  queue_locked();
+  ready_locked();
 }
 
 void Exchange::abandon() {
@@ -219,20 +217,5 @@ bool Exchange::client_gone() {
   }
   return true;
 }
-
-Responder::Responder(std::shared_ptr<Exchange> exchange) : exchange_(std::move(exchange)) {}
-Responder::~Responder() { exchange_->abandon(); }
-bool Responder::send(Response response) { return exchange_->send(std::move(response)); }
-bool Responder::start_sse(Headers headers) { return start_stream(std::string(kEventStream), std::move(headers)); }
-bool Responder::start_stream(std::string content_type, Headers headers) {
-  return exchange_->start_stream(std::move(content_type), std::move(headers));
-}
-bool Responder::write(std::string_view chunk) { return exchange_->write(chunk); }
-void Responder::end(std::string_view last) { exchange_->end(last); }
-void Responder::abort() { exchange_->abort(); }
-void Responder::on_disconnect(std::function<void()> callback) { exchange_->on_disconnect(std::move(callback)); }
-const RequestLabel& Responder::label() const { return exchange_->label(); }
-bool Responder::disconnected() const { return exchange_->disconnected(); }
-std::size_t Responder::pending_bytes() const { return exchange_->pending_bytes(); }
 
 }  // namespace millrace::http

@@ -1,6 +1,6 @@
 // One request's answer on its way from any thread to the io thread.
 //
-// Producers (Responder, any thread) put the response here under a mutex; the session (io thread) takes it. Exchanges
+// A handler puts the response here, from any thread, under a mutex; the session (io thread) takes it. Exchanges
 // with something to take queue up in the Hub, which wakes the io thread once for all of them: 256 streams that get a
 // token each in one step cost one wake-up.
 //
@@ -22,6 +22,8 @@
 #include "http/message.h"
 
 namespace millrace::http {
+
+inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
 
 class Exchange;
 
@@ -53,27 +55,47 @@ class Hub {
 
 class Exchange : public std::enable_shared_from_this<Exchange> {
  public:
-  // `on_ready` is called on the io thread when there is something to take; the owner clears it with detach().
-  Exchange(std::shared_ptr<Hub> hub, std::function<void()> on_ready);
+  // `when_ready`: as on_ready; the owner clears it with detach().
+  Exchange(std::shared_ptr<Hub> hub, std::function<void()> when_ready);
   ~Exchange() { forget_unsent(); }
 
   // Before the handler is called; constant then.
   void set_label(RequestLabel label) { label_ = std::move(label); }
+  // Of the request that this answers.
   const RequestLabel& label() const { return label_; }
 
-  // The Responder's side; any thread. See server.h.
+  // ---- The responder's side; any thread. Either send() once, or start_sse() or start_stream(), write() any number of
+  // times, end().
+
+  // The whole response. False when the request has already ended or the client is gone (nothing is sent then).
   bool send(Response response);
-  bool start_stream(std::string content_type, Headers headers);
+  // Starts a 200 text/event-stream response. False as above. Chunked for HTTP/1.1, close-delimited for 1.0.
+  bool start_sse(Headers headers = {}) { return start_stream(std::string(kEventStream), std::move(headers)); }
+  // The same with another content type, for bodies that are sent while they are made: what is written is the body.
+  bool start_stream(std::string content_type, Headers headers = {});
+  // Queues ready SSE text (one or several whole events), or the next bytes of another stream. Chunks queued while a
+  // socket write is in flight go out together. False once the client is gone, the response ended, or this reader is too
+  // slow (more than max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
   bool write(std::string_view chunk);
+  // Ends the stream. Later calls do nothing. `last`: text before the end, which like a plain response may be over
+  // max_pending_bytes: nothing follows it.
   void end(std::string_view last = {});
+  // Breaks the response off: a client sees a truncated stream, never a well-formed end. For failures with no better
+  // answer.
   void abort();
+  // `callback` runs once, on the io thread, when the client goes away (FIN, RST, stalled or too slow reading, server
+  // stop) before the response ended; when that has already happened, it is posted at once. It never runs after send()
+  // or end() returned true. Replaces an earlier callback. It is dropped when the response ends. Capture a weak_ptr to
+  // the responder rather than a shared_ptr.
   void on_disconnect(std::function<void()> callback);
   bool disconnected() const;
+  // Response bytes accepted by write() that the kernel has not yet taken.
   std::size_t pending_bytes() const { return unsent_.load(std::memory_order_relaxed); }
-  // The last Responder is gone: answers 500, or breaks an unfinished stream off.
+  // The last responder is gone: answers 500, or breaks an unfinished stream off.
   void abandon();
 
-  // The session's side; io thread only.
+  // ---- The session's side; io thread only.
+
   struct Taken {
     bool head = false;       // `response` is new: status, headers, and for send() the body
     bool streaming = false;  // the body comes in chunks through take()'s second argument
@@ -90,18 +112,17 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   // The client is gone or the server stops: runs on_disconnect unless the response has ended.
   // True when it had not ended.
   bool client_gone();
-  void detach() { on_ready_ = nullptr; }
-  void signal_ready();
+  void detach() { on_ready = nullptr; }
+  std::function<void()> on_ready;  // there is something to take
 
  private:
   enum class Phase : uint8_t { kOpen, kStreaming, kEnded, kGone };
-  void queue_locked();
+  void ready_locked();
   void add_locked(std::string_view chunk);
   bool fits(std::size_t more) const;
   void forget_unsent();
 
   const std::shared_ptr<Hub> hub_;
-  std::function<void()> on_ready_;  // io thread only
   RequestLabel label_;
 
   mutable std::mutex mutex_;

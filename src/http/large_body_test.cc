@@ -25,7 +25,7 @@ const std::string kLarge(100'000, 'a');
 const std::string kSmall = "small";
 
 // POST /held answers when the test opens it, and only then. GET /now answers at once, POST /echo too, with the length.
-// GET /stream hands its Responder to the test.
+// GET /stream hands its responder to the test.
 class LargeBodyTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { log_init("test", LogLevel::kOff); }  // before any thread

@@ -4,7 +4,7 @@
 // The io thread owns every socket and runs every callback. It runs the handlers too, except those of bodies over
 // Limits::inline_body_bytes: parsing megabytes would hold up all streams, so these run on the bodies thread, one at a
 // time in order of arrival. So a handler may run while one other handler does, and a handler on the io thread must not
-// block. It keeps the Responder and answers now or later, from any thread. Per connection, requests run one at a time
+// block. It keeps the responder and answers now or later, from any thread. Per connection, requests run one at a time
 // and in order (pipelined ones wait), so responses never overtake each other.
 //
 //   Server server(options);
@@ -21,7 +21,7 @@
 // that closes its socket and one that only shuts down its sending side look the same, and the first is what happens in
 // practice. A response already handed over (send() or end() returned) is still written to a half-closed client.
 //
-// Invariants: a request ends exactly once (send, end, abort, or the client gone); a Responder dropped without an answer
+// Invariants: a request ends exactly once (send, end, abort, or the client gone); a responder dropped without an answer
 // answers 500; nothing a client sends grows memory past the limits below.
 #pragma once
 
@@ -34,60 +34,16 @@
 #include <vector>
 
 #include "base/status.h"
+#include "http/exchange.h"
 #include "http/limits.h"
 #include "http/message.h"
 
 namespace millrace::http {
 
-class Exchange;
-
-inline constexpr std::string_view kEventStream = "text/event-stream; charset=utf-8";
-
-// The handle for answering one request. Every function may be called from any thread. Either send() once, or
-// start_sse() or start_stream(), write() any number of times, end().
-class Responder {
- public:
-  explicit Responder(std::shared_ptr<Exchange> exchange);
-  ~Responder();
-  Responder(const Responder&) = delete;
-  Responder& operator=(const Responder&) = delete;
-
-  // The whole response. False when the request has already ended or the client is gone (nothing is sent then).
-  bool send(Response response);
-
-  // Starts a 200 text/event-stream response. False as above. Chunked for HTTP/1.1, close-delimited for 1.0.
-  bool start_sse(Headers headers = {});
-  // The same with another content type, for bodies that are sent while they are made: what is written is the body.
-  bool start_stream(std::string content_type, Headers headers = {});
-  // Queues ready SSE text (one or several whole events), or the next bytes of another stream. Chunks queued while a
-  // socket write is in flight go out together. False once the client is gone, the response ended, or this reader is too
-  // slow (more than max_pending_bytes unsent: the connection is aborted and on_disconnect fires).
-  bool write(std::string_view chunk);
-  // Ends the stream. Later calls do nothing. `last`: text before the end, which like a plain response may be over
-  // max_pending_bytes: nothing follows it.
-  void end(std::string_view last = {});
-  // Breaks the response off: a client sees a truncated stream, never a well-formed end. For failures with no better
-  // answer.
-  void abort();
-
-  // `callback` runs once, on the io thread, when the client goes away (FIN, RST, stalled or too slow reading, server
-  // stop) before the response ended; when that has already happened, it is posted at once. It never runs after send()
-  // or end() returned true. Replaces an earlier callback. It is dropped when the response ends. Capture a weak_ptr to
-  // the Responder rather than a shared_ptr.
-  void on_disconnect(std::function<void()> callback);
-
-  // Of the request that this answers.
-  const RequestLabel& label() const;
-  bool disconnected() const;
-  // Response bytes accepted by write() that the kernel has not yet taken.
-  std::size_t pending_bytes() const;
-
- private:
-  std::shared_ptr<Exchange> exchange_;
-};
-
 using RequestPtr = std::shared_ptr<Request>;
-using ResponderPtr = std::shared_ptr<Responder>;
+// A handler's hold on the exchange that it answers, however long that takes; of the Exchange, the responder's side is
+// its own (http/exchange.h). When the last one goes and there is no answer, the client gets a 500.
+using ResponderPtr = std::shared_ptr<Exchange>;
 // Runs on the io thread, or on the bodies thread where the body is over Limits::inline_body_bytes. Not at all where the
 // client has left or the server was stopped while a large body waited. An exception that escapes is logged and becomes
 // a 500.

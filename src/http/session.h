@@ -137,7 +137,7 @@ class Session : public std::enable_shared_from_this<Session> {
   void on_readable();
   bool client_left() const { return eof_ || broken_ || closed_; }
   void pump();
-  bool load();
+  bool take();
   void load_head(Response& response, bool streaming);
   void queue_response(Response response);
   void free_chunk();

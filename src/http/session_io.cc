@@ -108,7 +108,7 @@ void Session::pump() {
   if (write_armed_) return;
   for (int writes = 0; !closed_ && !broken_; ++writes) {
     if (output_empty()) {
-      if (!load()) return;
+      if (!take()) return;
       last_progress_ = Clock::now();
     }
     if (writes == kMaxWritesInARow) {
@@ -155,7 +155,7 @@ void Session::free_chunk() {
 }
 
 // Fills the output from the exchange. False when there is nothing to write now.
-bool Session::load() {
+bool Session::take() {
   if (!exchange_ || end_loaded_) return false;
   Exchange::Taken taken;
   free_chunk();

@@ -21,7 +21,7 @@ using testing::post;
 using testing::Reply;
 using namespace std::chrono_literals;
 
-// GET /stream hands its Responder to the test; GET /now answers at once.
+// GET /stream hands its responder to the test; GET /now answers at once.
 class StreamTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() { log_init("test", LogLevel::kWarning); }  // before any thread

@@ -213,7 +213,7 @@ void Coordinator::fail_all(const Status& status, int64_t now_ms) {
 void Coordinator::handle(wire::Message message, int64_t now_ms) {
   if (auto* batch = std::get_if<wire::ChunkBatch>(&message)) {
     if (const auto slot = members_.admit(batch->from)) {
-      delivery_.on_batch(members_.replicas()[*slot].stage_index, *slot, *batch, now_ms);
+      delivery_.handle(members_.replicas()[*slot].stage_index, *slot, *batch, now_ms);
     }
   } else if (auto* status = std::get_if<wire::StageStatus>(&message)) {
     members_.handle(*status, now_ms);

@@ -35,8 +35,8 @@ class CoordinatorEngine : public PipelineEngine {
     coordinator_.begin(id, std::move(request), hint);
   }
   bool is_live(ReqId id) const override { return coordinator_.is_live(id); }
-  void cancel(ReqId id) override { coordinator_.abort(id); }
-  void end(ReqId id) override { coordinator_.cancel(id); }
+  void abort(ReqId id) override { coordinator_.abort(id); }
+  void cancel(ReqId id) override { coordinator_.cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) override;
   WeightUpdates* weights() const override { return weights_.get(); }
   Health health() const override;

@@ -1,5 +1,6 @@
 #include "pipeline/coordinator_thread.h"
 
+#include <functional>
 #include <thread>
 
 #include "base/trace.h"
@@ -36,11 +37,11 @@ void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std:
 ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, RequestSink sink) {
   auto client = std::make_shared<Client>();
   client->sink = std::move(sink);
-  const auto keeps = [this, client](RequestEvent& event) { return keep(client, event); };
+  auto keeps = std::bind_front(&CoordinatorThread::keep, this, client);
   Coordinator::Opened opened;
   {
     std::lock_guard lock(mutex_);
-    opened = core_.open(inputs, std::move(options), keeps, monotonic_ms());
+    opened = core_.open(inputs, std::move(options), std::move(keeps), monotonic_ms());
     if (!opened.refused) clients_.emplace(opened.id, client);
   }
   if (opened.inputs_to) {

@@ -39,10 +39,10 @@ Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTab
 
 // ---- from the terminals
 
-void Delivery::on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
+void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
   std::vector<ReqId> changed;
   for (wire::Chunk& chunk : batch.chunks) {
-    if (on_chunk(stage, slot, chunk, now_ms)) changed.push_back(chunk.id);
+    if (handle(stage, slot, chunk, now_ms)) changed.push_back(chunk.id);
   }
   std::sort(changed.begin(), changed.end());
   changed.erase(std::unique(changed.begin(), changed.end()), changed.end());
@@ -50,7 +50,7 @@ void Delivery::on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& b
 }
 
 // True: the sink of its request may have something to take.
-bool Delivery::on_chunk(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
+bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
   LiveRequest* request = requests_.find(chunk.id);
   const wire::Payload* payload = wire::payload_of(chunk.body);
   if (request == nullptr) {
@@ -93,7 +93,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   QueuedChunk* queued = nullptr;
   if (result) {
     window_.close(request.id, request.route[stage]);
-  } else if (give_now(request, stage, chunk, now_ms)) {
+  } else if (deliver(request, stage, chunk, now_ms)) {
     return ok_status();
   } else {
     queued = &stream.push(chunk);
@@ -119,7 +119,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
 
 // The short way of what passes for every token: text for a request of which nothing waits. False: it has to wait; it is
 // untouched.
-bool Delivery::give_now(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms) {
+bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms) {
   auto* text = std::get_if<wire::TextDelta>(&chunk.body);
   if (text == nullptr || request.answer.queued_chunks > 0) return false;
   const std::size_t bytes = bytes_of(*text);

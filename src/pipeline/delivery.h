@@ -43,7 +43,7 @@ class Delivery {
            DeliveryLimits limits, Callbacks callbacks);
 
   // What a replica of `stage` sends in one step.
-  void on_batch(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
+  void handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
   // The client can take more.
   void on_client_ready(ReqId id, int64_t now_ms);
   void on_lost(std::size_t slot) { window_.on_lost(slot); }
@@ -59,9 +59,9 @@ class Delivery {
   void add_to(CoordinatorBooks& books) const;
 
  private:
-  bool on_chunk(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
+  bool handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
   Status add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
-  bool give_now(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms);
+  bool deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms);
   void discard(ReqId id, const wire::Payload* payload);
   void on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms);
   void flush(ReqId id, int64_t now_ms);

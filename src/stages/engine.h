@@ -1,12 +1,12 @@
 // Engine: what the api asks of everything behind it. One implementation serves (stages/text_engine.h); tests bring a
 // fake one.
 //
-// Every submitted request gets its events through its sink: one delta with `accepted`, then text, then exactly one
-// delta with `finish`. A request that is refused (a bad template, a prompt over the context, a full queue) gets only
+// The answer to a submitted request gets one delta with `accepted`, then text, then exactly one delta with `finish`
+// (stages/text_answer.h). A request that is refused (a bad template, a prompt over the context, a full queue) gets only
 // the finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
 //
-// Thread safety: all functions may be called from any thread. A sink is called by one thread at a time, in order,
-// perhaps from inside submit() where a request is refused. A sink must not call back into the engine. After abort()
+// Thread safety: all functions may be called from any thread. An answer is called by one thread at a time, in order,
+// perhaps from inside submit() where a request is refused. It must not call back into the engine. After abort()
 // returns, one delta that was already under way may still arrive.
 #pragma once
 
@@ -15,23 +15,18 @@
 #include <functional>
 #include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/status.h"
 #include "stages/prompt.h"
-#include "stages/request_event.h"
+#include "stages/text_answer.h"
 #include "stages/weight_control.h"
 #include "text/tools/history_form.h"
 #include "wire/messages.h"
 
 namespace millrace {
-
-// The samples that come next, mono, at SpeechFacts::sample_rate, each in [-1, 1]; SinkAnswer::kFull: as in
-// stages/request_event.h, the same samples come again later.
-using AudioSink = std::function<SinkAnswer(std::span<const float> samples)>;
 
 struct GenerateRequest {
   SharedPrompt prompt;                      // requests that share one are encoded once
@@ -45,8 +40,7 @@ struct GenerateRequest {
   std::optional<wire::RemoteKv> remote_kv;  // its prompt is computed here for another server, or there for this one
 
   bool embed = false;                         // the answer is the prompt's embedding; max_tokens is 0
-  std::optional<wire::SpeechRequest> speech;  // the answer is spoken too: samples go to `audio`
-  AudioSink audio;                            // called as the request's sink is; the finish comes behind all samples
+  std::optional<wire::SpeechRequest> speech;  // the answer is spoken too
 };
 
 struct TokenizeReply {
@@ -111,10 +105,8 @@ struct StageLink {
 
 class Engine {
  public:
-  using Sink = std::function<void(const wire::TextDelta&)>;
-
   virtual ~Engine() = default;
-  virtual ReqId submit(GenerateRequest request, Sink sink) = 0;
+  virtual ReqId submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) = 0;
   // Ends the request without further news. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
   // Ends the request with the news of a finish kAborted: for an abort that somebody else than its client asks for.

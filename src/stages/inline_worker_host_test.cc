@@ -88,8 +88,8 @@ TEST_F(InlineWorkerHostTest, AWorkerIsAskedWhatItWantsOnceItIsReady) {
   EXPECT_EQ(host.run(105), 110);
 }
 
-// Deltas reach the loop inside the worker's call, in order with what it does not take at once.
-TEST_F(InlineWorkerHostTest, ADeltaIsOfferedAtOnceUnlessSomethingWaitsBeforeIt) {
+// A delta takes the same way as all that the worker puts out, so none overtakes another output of its request.
+TEST_F(InlineWorkerHostTest, DeltasAndResultsComeInTheWorkersSequence) {
   class Repeater : public Worker {
     void start(ReqId id, Value payload, Emit& emit) override { emit.result(id, std::move(payload)); }
     void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
@@ -98,29 +98,21 @@ TEST_F(InlineWorkerHostTest, ADeltaIsOfferedAtOnceUnlessSomethingWaitsBeforeIt) 
     void drop(ReqId) override {}
   };
   InlineWorkerHost host(std::make_unique<Repeater>());
-  std::vector<int32_t> taken;
-  bool takes = true;
-  host.on_delta([&](ReqId, Body& delta, bool to_all) {
-    if (takes && to_all) taken.push_back(std::get<wire::TokenDelta>(delta).tokens.at(0));
-    return takes;
-  });
   const auto post = [&](int32_t token) {
     Body delta = wire::TokenDelta{.tokens = {token}};
     EXPECT_TRUE(host.post_delta({1}, "generate", delta, 0));
   };
-  std::vector<WorkOutput> out;
   post(1);
-  takes = false;
+  WorkEvent event = start(1);
+  EXPECT_TRUE(host.post(event, 0));
   post(2);
-  takes = true;
-  post(3);  // 2 waits before it
-  EXPECT_EQ(taken, std::vector<int32_t>{1});
+  std::vector<WorkOutput> out;
   host.collect(out);
-  ASSERT_EQ(out.size(), 2u);
-  EXPECT_EQ(std::get<wire::TokenDelta>(out[0].body).tokens, std::vector<int32_t>{2});
-  EXPECT_EQ(std::get<wire::TokenDelta>(out[1].body).tokens, std::vector<int32_t>{3});
-  post(4);
-  EXPECT_EQ(taken, (std::vector<int32_t>{1, 4}));
+  ASSERT_EQ(out.size(), 3u);
+  EXPECT_TRUE(out[0].to_all);
+  EXPECT_EQ(std::get<wire::TokenDelta>(out[0].body).tokens, std::vector<int32_t>{1});
+  EXPECT_EQ(out[1].kind, WorkOutput::Kind::kResult);
+  EXPECT_EQ(std::get<wire::TokenDelta>(out[2].body).tokens, std::vector<int32_t>{2});
 }
 
 TEST_F(InlineWorkerHostTest, ALoadThatFailsIsReportedAndNothingIsCalled) {

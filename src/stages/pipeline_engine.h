@@ -4,7 +4,7 @@
 // A request that is refused gets only its end, perhaps from inside submit().
 //
 // Thread safety: all functions from any thread. A sink is called by one thread at a time, in order, and must not call
-// back into the engine. After cancel() returns, one piece that was already under way may still arrive.
+// back into the engine. After abort() returns, one piece that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>
@@ -43,9 +43,9 @@ class PipelineEngine {
   virtual void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
   virtual bool is_live(ReqId id) const = 0;
   // Ends the request without further news; a sink may call this. Unknown or ended ids are ignored.
-  virtual void cancel(ReqId id) = 0;
+  virtual void abort(ReqId id) = 0;
   // Ends it with the news of a status kCancelled.
-  virtual void end(ReqId id) = 0;
+  virtual void cancel(ReqId id) = 0;
   // An order to every stage; `done` is called once, on another thread, with one reply of each replica, in the order of
   // the pipeline. One that does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
   // kUnavailable; one to which the order means nothing, kUnsupported. Before those stands one of the stage "front"

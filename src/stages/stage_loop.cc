@@ -94,6 +94,11 @@ void StageLoop::settle() {
   }
 }
 
+void StageLoop::check(ReqId id, const Status& status) {
+  if (status.ok()) return;
+  if (loop::LoopRequest* request = parts_->requests.live(id)) parts_->ends.fail(*request, status);
+}
+
 void StageLoop::take_relay_ends() {
   loop::StageLoopParts& p = *parts_;
   p.call_ends.clear();
@@ -107,16 +112,15 @@ void StageLoop::take_relay_ends() {
     }
     loop::LoopRequest* request = p.requests.find(end.purpose.request);
     CHECK(request);  // a request stays until its calls have ended
-    --request->calls;
     if (p.sender.waiting_edges() + p.fetches.waiting() > 0) p.context.retry_ms = p.context.now_ms;
     p.requests.check(*request);
-    if (!request->is_live()) continue;
-    if (end.purpose.kind == loop::CallPurpose::Kind::kPut) {
-      p.sender.put_ended(*request, end);
-    } else {
-      p.fetches.ended(*request, end);
-    }
+    if (request->is_live()) check(request->id, take_relay_end(*request, end));
   }
+}
+
+Status StageLoop::take_relay_end(loop::LoopRequest& request, loop::CallEnd& end) {
+  if (end.purpose.kind == loop::CallPurpose::Kind::kPut) return parts_->sender.put_ended(request, end);
+  return parts_->intake.on_fetched(request, end);
 }
 
 void StageLoop::take_outputs() {
@@ -129,37 +133,60 @@ void StageLoop::take_outputs() {
   for (loop::WorkOutput& output : p.outputs) {
     if (output.kind == Kind::kCrash) {
       p.ends.fail_worker_requests(*output.error);
-      continue;
-    }
-    if (output.kind == Kind::kReply) {
+    } else if (output.kind == Kind::kReply) {
       p.notices.reply(output.reply->command, output.reply->text, output.reply->weights);
-      continue;
+    } else if (loop::LoopRequest* request = p.requests.find(output.id)) {
+      const bool is_chunk = output.kind == Kind::kChunk;
+      check(output.id, is_chunk ? p.router.send(*request, output) : p.router.end(*request, output));
     }
-    loop::LoopRequest* request = p.requests.find(output.id);
-    if (!request) continue;
-    p.router.on_output(*request, output);
   }
   p.outputs.clear();
 }
 
+// What became of the batches that were tried.
+void StageLoop::take_sent() {
+  loop::StageLoopParts& p = *parts_;
+  for (const loop::Outgoing::Sent& batch : p.outgoing.take_results()) {
+    // Failures alone, which no request waits for: without this line their loss would show nowhere.
+    if (batch.ids.empty() && !batch.status.ok() && batch.status.code() != StatusCode::kUnavailable) {
+      const std::string& to = batch.receiver.stage;
+      LOG_ERROR("{}: a batch to '{}' cannot be sent: {}", p.context.stage(), to, batch.status.to_string());
+    }
+    for (const ReqId id : batch.ids) {
+      if (loop::LoopRequest* request = p.requests.live(id)) check(id, p.sender.on_sent(batch, *request));
+    }
+  }
+}
+
+// Everything that was refused, in the order of waiting. What is refused again waits for the next time.
 void StageLoop::retry() {
   loop::StageLoopParts& p = *parts_;
   p.context.retry_ms = kNoWake;
-  p.sender.retry_batches();
+  p.outgoing.retry();
+  take_sent();
   p.notices.flush();
-  p.sender.retry_edges();
-  p.fetches.retry();
+  for (const auto& [id, target] : p.sender.take_waiting()) {
+    if (loop::LoopRequest* request = p.requests.live(id)) check(id, p.sender.retry(*request, target));
+  }
+  for (loop::Fetches::Waiting& get : p.fetches.take_waiting()) {
+    const ReqId id = get.purpose.request;
+    if (loop::LoopRequest* request = p.requests.live(id)) check(id, p.intake.retry(*request, std::move(get)));
+  }
   p.work.retry();
 }
 
 // At the end of a step: all that it has made leaves, and what follows from that.
 void StageLoop::flush() {
+  loop::StageLoopParts& p = *parts_;
   for (int round = 0; round < loop::kMaxSettleRounds; ++round) {
-    const bool more = parts_->sender.flush();
-    parts_->ends.sweep();
+    p.outgoing.flush();
+    take_sent();
+    if (p.outgoing.any_held()) p.context.retry_soon();
+    const bool more = p.outgoing.any_open();
+    p.ends.sweep();
     if (!more) return;
   }
-  parts_->context.more_to_settle = true;
+  p.context.more_to_settle = true;
 }
 
 // ---- the end

@@ -29,8 +29,10 @@
 namespace millrace {
 
 namespace loop {
+struct CallEnd;
+struct LoopRequest;
 struct StageLoopParts;
-}
+}  // namespace loop
 
 class StageLoop {
  public:
@@ -82,10 +84,14 @@ class StageLoop {
 
   // stage_loop.cc
   void settle();
+  Status take_relay_end(loop::LoopRequest& request, loop::CallEnd& end);
   void take_relay_ends();
   void take_outputs();
+  void take_sent();
   void retry();
   void flush();
+  // A part has returned why the request has to end; OK: it goes on.
+  void check(ReqId id, const Status& status);
   void check_drain();
   int64_t drain_due_ms() const;
   void end(Status why);

@@ -304,6 +304,7 @@ struct Chatterbox : loop::WorkerHost {
   void drain() override {}
   bool holds() const override { return false; }
   void close() override {}
+  void push(loop::WorkOutput&&) override {}
 };
 
 TEST_F(StageLoopEnds, AWorkerThatNeverStopsTalkingDoesNotStopTheHeartbeat) {

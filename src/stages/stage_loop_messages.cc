@@ -27,7 +27,8 @@ void StageLoop::unpark() {
 
 void StageLoop::on(wire::Submit&& message) {
   const Sender sender = parts_->gate.check_coordinator(message.from);
-  if (sender == Sender::kAccepted) return parts_->intake.on_submit(std::move(message));
+  const ReqId id = message.id;
+  if (sender == Sender::kAccepted) return check(id, parts_->intake.on_submit(std::move(message)));
   const std::size_t size_bytes = message.payload.tree.bytes.size();
   if (sender == Sender::kUnknownYet) parts_->gate.park(std::move(message), size_bytes);
 }
@@ -40,7 +41,7 @@ void StageLoop::on(wire::ChunkBatch&& message) {
   }
   const Sender sender = parts_->gate.check_peer(message.from);
   if (sender == Sender::kAccepted) {
-    for (wire::Chunk& chunk : message.chunks) parts_->intake.on_chunk(message.from, chunk);
+    for (wire::Chunk& chunk : message.chunks) check(chunk.id, parts_->intake.on_chunk(message.from, chunk));
   }
   if (sender != Sender::kUnknownYet) return;
   const std::size_t size_bytes = loop::parked_size(message);
@@ -52,7 +53,11 @@ void StageLoop::on(wire::AckBatch&& message) {
   const bool client = message.from.stage.empty();
   const Sender sender = client ? parts_->gate.check_coordinator(message.from) : parts_->gate.check_peer(message.from);
   if (sender != Sender::kAccepted || message.to != parts_->context.stage()) return;
-  for (const wire::Ack& ack : message.acks) parts_->sender.on_ack(message.from, ack);
+  for (const wire::Ack& ack : message.acks) {
+    // After the end of a request the last ones come.
+    loop::LoopRequest* request = parts_->requests.live(ack.id);
+    if (request) check(ack.id, parts_->sender.on_ack(*request, message.from, ack));
+  }
 }
 
 void StageLoop::on(wire::AbortRequest&& message) { parts_->ends.abort(message.id); }

@@ -117,8 +117,8 @@ StageLoopStage::~StageLoopStage() {
 
 // A hint does what the abort itself does, only sooner: it overtakes what waits in the inbox. One that overtakes even
 // its request leaves a tombstone, at which the request ends.
-void StageLoopStage::hear_hints() {
-  for (int heard = 0; aborts_ && heard < kMaxMessagesPerTick; ++heard) {
+void StageLoopStage::handle_hints() {
+  for (int count = 0; aborts_ && count < kMaxMessagesPerTick; ++count) {
     const std::optional<ReqId> id = aborts_->next();
     if (!id) return;
     loop_->handle(wire::AbortRequest{*id}, monotonic_ms());
@@ -126,18 +126,18 @@ void StageLoopStage::hear_hints() {
 }
 
 // Until none waits, or the loop's time is over.
-void StageLoopStage::hear(std::optional<wire::Message> message) {
+void StageLoopStage::handle(std::optional<wire::Message> message) {
   if (!message) return;
   trace::Span span("messages", "stage");
   const int64_t until_ms = monotonic_ms() + kMaxHearMs;
-  int heard = 1;
-  for (; message; ++heard) {
+  int count = 1;
+  for (; message; ++count) {
     const int64_t now_ms = monotonic_ms();
     loop_->handle(std::move(*message), now_ms);
-    if (heard == kMaxMessagesPerTick || now_ms >= until_ms) break;
+    if (count == kMaxMessagesPerTick || now_ms >= until_ms) break;
     message = inbox_->receive(0);
   }
-  span.note("messages", heard);
+  span.note("messages", count);
 }
 
 void StageLoopStage::run() {
@@ -146,8 +146,8 @@ void StageLoopStage::run() {
   while (!loop_->ended() && !stop_requested()) {
     const int64_t wait_ms = std::clamp<int64_t>(wake_ms - monotonic_ms(), 0, kStopPollMs);
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
-    hear_hints();
-    hear(std::move(message));
+    handle_hints();
+    handle(std::move(message));
     if (const int64_t limit_ms = drain_ms_.exchange(-1, std::memory_order_acq_rel); limit_ms >= 0) {
       loop_->drain(monotonic_ms(), limit_ms);
     }

@@ -65,8 +65,8 @@ class StageLoopStage : public Stage {
  private:
   StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
                  std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
-  void hear_hints();
-  void hear(std::optional<wire::Message> message);
+  void handle_hints();
+  void handle(std::optional<wire::Message> message);
 
   const char* const thread_name_;
   std::unique_ptr<Inbox> inbox_;

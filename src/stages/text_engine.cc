@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
 
 #include "stages/generating/lengths.h"
-#include "stages/speech/speech_workers.h"
 
 namespace millrace {
 namespace {
@@ -13,95 +13,15 @@ namespace {
 // The shorter of two limits, where 0 is none.
 int64_t shorter(int64_t a, int64_t b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
 
-wire::TextDelta ended(ReqId id, const Status& status) {
-  wire::TextDelta delta{.id = id};
-  const bool aborted = status.code() == StatusCode::kCancelled;
-  delta.finish =
-      aborted ? wire::Finish{.reason = wire::FinishReason::kAborted}
-              : wire::Finish{.reason = wire::FinishReason::kError, .code = status.code(), .message = status.message()};
-  return delta;
-}
-
 }  // namespace
-
-// The events of one request, for its sinks: text deltas up to the one with `finish`. What comes behind
-// that, the pipeline's own end, is not reported; but where the answer is spoken, the finish waits for it, behind all
-// samples, while the last text goes on at once.
-class TextEngine::Answer {
- public:
-  Answer(Sink sink, AudioSink audio, PipelineEngine& pipeline, int32_t vocabulary)
-      : sink_(std::move(sink)), audio_(std::move(audio)), pipeline_(pipeline), vocabulary_(vocabulary) {}
-
-  SinkAnswer on_event(const RequestEvent& event) {
-    if (ended_) return SinkAnswer::kTaken;
-    if (event.text()) return on_text(event.id, *event.text()), SinkAnswer::kTaken;
-    if (audio_ && event.value_chunk()) return on_audio(event.id, *event.value_chunk());
-    if (event.end()) on_end(event.id, event.end()->status);
-    return SinkAnswer::kTaken;
-  }
-
- private:
-  void on_end(ReqId id, const Status& status) {
-    ended_ = true;
-    if (status.ok() && last_) return sink_(*last_);
-    const Status none = internal_error("the pipeline ended the request without saying how");
-    sink_(ended(id, status.ok() ? none : status));
-  }
-
-  SinkAnswer on_audio(ReqId id, const RequestEvent::ValueChunk& chunk) {
-    const Value* samples = chunk.value.is<ValueMap>() ? chunk.value.find(kSamplesKey) : nullptr;
-    const SharedTensor* tensor = samples == nullptr ? nullptr : samples->get<SharedTensor>();
-    if (tensor == nullptr || tensor->dtype != DType::kF32 || tensor->shape.rank() != 1) {
-      ended_ = true;
-      sink_(ended(id, internal_error("the pipeline sent no samples as audio; wanted F32 [n]")));
-      pipeline_.cancel(id);
-      return SinkAnswer::kTaken;
-    }
-    const auto* first = static_cast<const float*>(tensor->view().data);
-    return audio_({first, static_cast<std::size_t>(tensor->shape.elements())});
-  }
-
-  void on_text(ReqId id, const wire::TextDelta& delta) {
-    // An id that the model does not have is damage on its way: an answer without it would look whole.
-    const auto strange = std::find_if(delta.tokens.begin(), delta.tokens.end(), [this](int32_t token) {
-      return token < 0 || (vocabulary_ > 0 && token >= vocabulary_);
-    });
-    if (strange != delta.tokens.end()) {
-      ended_ = true;
-      sink_(ended(id, internal_error("the engine sent token id {}; wanted 0 to {}", *strange, vocabulary_ - 1)));
-      return pipeline_.cancel(id);
-    }
-    if (delta.finish && audio_ && delta.finish->reason != wire::FinishReason::kError) return hold_finish(delta);
-    ended_ = delta.finish.has_value();
-    sink_(delta);
-  }
-
-  // The text is complete, the sound is not.
-  void hold_finish(const wire::TextDelta& delta) {
-    last_ = wire::TextDelta{
-        .id = delta.id, .finish = delta.finish, .usage = delta.usage, .weight_version = delta.weight_version};
-    wire::TextDelta text = delta;
-    text.finish.reset();
-    sink_(text);
-  }
-
-  const Sink sink_;
-  const AudioSink audio_;  // empty: the answer is text alone
-  PipelineEngine& pipeline_;
-  const int32_t vocabulary_;
-  std::optional<wire::TextDelta> last_;  // with the finish, until the sound has ended too
-  bool ended_ = false;
-};
 
 TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline)
     : options_(options), model_(std::move(model)), tokenizer_(tokenizer), pipeline_(pipeline) {}
 
-ReqId TextEngine::submit(GenerateRequest request, Sink sink) {
-  auto answer = std::make_shared<Answer>(std::move(sink), request.speech ? std::move(request.audio) : AudioSink(),
-                                         pipeline_, model_.vocab_size);
+ReqId TextEngine::submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) {
+  answer->begin(pipeline_, model_.vocab_size, request.speech.has_value());
   PipelineRequest later{.terminals = terminals_of(request), .timeout_ms = request.timeout_ms, .later = true};
-  const ReqId id =
-      pipeline_.submit(std::move(later), [answer](RequestEvent& event) { return answer->on_event(event); });
+  const ReqId id = pipeline_.submit(std::move(later), std::bind_front(&TextAnswer::deliver, std::move(answer)));
   start(id, std::move(request));
   return id;
 }

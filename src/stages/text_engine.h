@@ -2,7 +2,7 @@
 //
 // Way of a request: submit() -> accepted by the pipeline, which keeps its deadline and its one end -> tokenizer stage
 // -> begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
-// request's sink. It keeps no table of its own: what is live, the pipeline knows.
+// request's answer. It keeps no table of its own: what is live, the pipeline knows.
 //
 // Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as stages/engine.h says.
 #pragma once
@@ -30,11 +30,11 @@ class TextEngine : public Engine {
  public:
   TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline);
 
-  ReqId submit(GenerateRequest request, Sink sink) override;
+  ReqId submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) override;
   // The prompt of a request that the pipeline was given without inputs: tokenizes it and begins the request.
   void start(ReqId id, GenerateRequest request);
-  void abort(ReqId id) override { pipeline_.cancel(id); }
-  void cancel(ReqId id) override { pipeline_.end(id); }
+  void abort(ReqId id) override { pipeline_.abort(id); }
+  void cancel(ReqId id) override { pipeline_.cancel(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override;
   std::string token_bytes(int32_t id) const override { return tokenizer_.token_bytes(id); }
@@ -48,7 +48,6 @@ class TextEngine : public Engine {
   std::vector<StageLink> links() const override { return pipeline_.links(); }
 
  private:
-  class Answer;
   std::optional<std::vector<std::string>> terminals_of(const GenerateRequest& request) const;
   void tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media, Result<std::vector<int32_t>> ids);
   Result<wire::TokenizedRequest> make(GenerateRequest& request, const PromptMediaList& media,

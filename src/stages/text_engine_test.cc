@@ -1,4 +1,4 @@
-// TextEngine over a pipeline that a test plays: what it asks for, and what the sink hears of the answer.
+// TextEngine over a pipeline that a test plays: what it asks for, and what its answer gets.
 #include "stages/text_engine.h"
 
 #include <gtest/gtest.h>
@@ -9,6 +9,17 @@
 
 namespace millrace {
 namespace {
+
+// Keeps what came.
+struct Heard : TextAnswer {
+  void on_text(const wire::TextDelta& delta) override { deltas.push_back(delta); }
+  SinkAnswer on_audio(std::span<const float> more) override {
+    samples.insert(samples.end(), more.begin(), more.end());
+    return SinkAnswer::kTaken;
+  }
+  std::vector<wire::TextDelta> deltas;
+  std::vector<float> samples;
+};
 
 // Keeps what was asked; the test says the events.
 class ManualPipeline : public PipelineEngine {
@@ -48,12 +59,12 @@ class ManualPipeline : public PipelineEngine {
     std::lock_guard lock(mutex_);
     return sinks.contains(id.value);
   }
-  void cancel(ReqId id) override {
+  void abort(ReqId id) override {
     std::lock_guard lock(mutex_);
-    cancelled.push_back(id.value);
+    aborted.push_back(id.value);
     sinks.erase(id.value);
   }
-  void end(ReqId id) override { ended.push_back(id.value); }
+  void cancel(ReqId id) override { cancelled.push_back(id.value); }
   void admin(wire::AdminAction, int64_t timeout_ms, std::function<void(std::vector<wire::AdminReply>)> done) override {
     done({{.stage = "scheduler", .message = std::to_string(timeout_ms)}});
   }
@@ -80,7 +91,7 @@ class ManualPipeline : public PipelineEngine {
   std::vector<PipelineRequest> requests;
   std::map<uint64_t, Sink> sinks;
   std::vector<Begun> begun;
-  std::vector<uint64_t> cancelled, ended;
+  std::vector<uint64_t> aborted, cancelled;
 
  private:
   mutable std::mutex mutex_;
@@ -111,14 +122,15 @@ class TextEngineTest : public ::testing::Test {
     GenerateRequest request{.prompt = Prompt(TextPrompt{prompt, false}), .max_tokens = max_tokens};
     request.extra_key = "salt";
     request.replica = replica_;
-    return engine_.submit(std::move(request), [this](const wire::TextDelta& delta) { heard_.push_back(delta); });
+    heard_ = std::make_shared<Heard>();
+    return engine_.submit(std::move(request), heard_);
   }
   const wire::Finish& finish() {
     static const wire::Finish none;
-    EXPECT_FALSE(heard_.empty());
-    const bool has = !heard_.empty() && heard_.back().finish;
+    EXPECT_FALSE(heard_->deltas.empty());
+    const bool has = !heard_->deltas.empty() && heard_->deltas.back().finish;
     EXPECT_TRUE(has);
-    return has ? *heard_.back().finish : none;
+    return has ? *heard_->deltas.back().finish : none;
   }
 
   std::shared_ptr<const Tokenizer> text_;
@@ -126,7 +138,7 @@ class TextEngineTest : public ::testing::Test {
   TokenizerStage tokenizer_;
   TextEngine engine_;
   std::optional<int32_t> replica_;
-  std::vector<wire::TextDelta> heard_;
+  std::shared_ptr<Heard> heard_;  // of the last request
   std::thread thread_;
 };
 
@@ -152,8 +164,8 @@ TEST_F(TextEngineTest, TheFinishIsTheEndWhateverTheEndSays) {
   pipeline_.say(id, {.text = " there", .tokens = {5}});
   pipeline_.say(id, {.finish = wire::Finish{.reason = wire::FinishReason::kLength}});
   pipeline_.finish(id, error(StatusCode::kUnavailable, "too late to matter"));
-  ASSERT_EQ(heard_.size(), 3u);
-  EXPECT_EQ(heard_[1].text, " there");
+  ASSERT_EQ(heard_->deltas.size(), 3u);
+  EXPECT_EQ(heard_->deltas[1].text, " there");
   EXPECT_EQ(finish().reason, wire::FinishReason::kLength);
 }
 
@@ -210,16 +222,16 @@ TEST_F(TextEngineTest, AnIdOutsideTheVocabularyFailsItsRequestAndStopsIt) {
   sink(strange);
   EXPECT_EQ(finish().code, StatusCode::kInternal);
   EXPECT_NE(finish().message.find("token id 3000; wanted 0 to 2999"), std::string::npos);
-  EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{id.value});
+  EXPECT_EQ(pipeline_.aborted, std::vector<uint64_t>{id.value});
   sink(more);
-  EXPECT_EQ(heard_.size(), 1u);
+  EXPECT_EQ(heard_->deltas.size(), 1u);
 }
 
 TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
   engine_.abort({4});
   engine_.cancel({5});
-  EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{4});
-  EXPECT_EQ(pipeline_.ended, std::vector<uint64_t>{5});
+  EXPECT_EQ(pipeline_.aborted, std::vector<uint64_t>{4});
+  EXPECT_EQ(pipeline_.cancelled, std::vector<uint64_t>{5});
   std::string message;
   engine_.admin(wire::AdminAction::kFlushCache, 77, [&](auto replies) { message = replies.at(0).message; });
   EXPECT_EQ(message, "77");
@@ -233,16 +245,12 @@ TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
 // The last text comes at once, the finish behind all samples.
 TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
   TextEngine engine({.terminal = "detokenizer", .speech_terminal = "vocoder"}, facts(), tokenizer_, pipeline_);
-  std::vector<wire::TextDelta> deltas;
-  std::vector<float> received;
+  auto heard = std::make_shared<Heard>();
+  const std::vector<wire::TextDelta>& deltas = heard->deltas;
   const auto submit = [&] {
     GenerateRequest request{.prompt = Prompt(TokenPrompt{{1, 2}}), .max_tokens = 8};
     request.speech = wire::SpeechRequest{.voice = "ethan"};
-    request.audio = [&](std::span<const float> samples) {
-      received.insert(received.end(), samples.begin(), samples.end());
-      return SinkAnswer::kTaken;
-    };
-    return engine.submit(std::move(request), [&](const wire::TextDelta& delta) { deltas.push_back(delta); });
+    return engine.submit(std::move(request), heard);
   };
   const auto play = [&](ReqId id, const std::vector<float>& samples) {
     Buffer bytes(samples.size() * sizeof(float));
@@ -269,13 +277,14 @@ TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
   EXPECT_EQ(deltas[2].text, "") << "the text comes once";
   EXPECT_EQ(deltas[2].finish->reason, wire::FinishReason::kLength);
   EXPECT_EQ(deltas[2].usage.completion_tokens, 3);
-  EXPECT_EQ(received, (std::vector<float>{0.5f, 0.25f, -1}));
+  EXPECT_EQ(heard->samples, (std::vector<float>{0.5f, 0.25f, -1}));
 
+  heard = std::make_shared<Heard>();
   const ReqId failed = submit();
   pipeline_.say(failed, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kStop}});
   pipeline_.finish(failed, Status(StatusCode::kUnavailable, "the vocoder stopped"));
-  EXPECT_EQ(deltas.back().finish->reason, wire::FinishReason::kError);
-  EXPECT_EQ(deltas.back().finish->message, "the vocoder stopped");
+  EXPECT_EQ(heard->deltas.back().finish->reason, wire::FinishReason::kError);
+  EXPECT_EQ(heard->deltas.back().finish->message, "the vocoder stopped");
   pipeline_.wait_begun(1);  // the tokenizer is done with both
 }
 

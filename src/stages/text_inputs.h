@@ -31,8 +31,8 @@ class TextInputs : public PipelineEngine {
     pipeline_.begin(id, std::move(request), std::move(hint));
   }
   bool is_live(ReqId id) const override { return pipeline_.is_live(id); }
+  void abort(ReqId id) override { pipeline_.abort(id); }
   void cancel(ReqId id) override { pipeline_.cancel(id); }
-  void end(ReqId id) override { pipeline_.end(id); }
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
     pipeline_.admin(action, timeout_ms, std::move(done));

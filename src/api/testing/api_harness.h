@@ -52,13 +52,13 @@ class FakeEngine : public Engine {
   Health state = {.ready = true};
   static constexpr int32_t kUndecodable = 66;  // a list that begins with it has no text
 
-  ReqId submit(GenerateRequest request, Sink sink) override {
+  ReqId submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) override {
     std::size_t index = 0;
     {
       std::lock_guard lock(mutex_);
       index = requests_.size();
       requests_.push_back(std::move(request));
-      sinks_.push_back(sink);
+      answers_.push_back(std::move(answer));
     }
     if (refuse) {
       if (Status status = refuse(index); !status.ok()) deliver(index, error_of(index, status));
@@ -68,7 +68,8 @@ class FakeEngine : public Engine {
   void abort(ReqId id) override {
     std::lock_guard lock(mutex_);
     aborts_.push_back(id.value - 1);
-    sinks_[id.value - 1] = nullptr;
+    // Samples that were under way may still come.
+    if (!requests_[id.value - 1].speech) answers_[id.value - 1] = nullptr;
   }
   void cancel(ReqId id) override {
     deliver(id.value - 1, {.id = id, .finish = wire::Finish{.reason = wire::FinishReason::kAborted}});
@@ -99,19 +100,16 @@ class FakeEngine : public Engine {
   void drain() { draining_ = true; }
 
   void deliver(std::size_t index, const wire::TextDelta& delta) {
-    Sink sink;
-    {
-      std::lock_guard lock(mutex_);
-      sink = sinks_.at(index);
-    }
-    if (sink) sink(delta);
+    const auto answer = answer_to(index);
+    const std::vector<std::size_t> aborted = aborts();
+    if (answer && !std::binary_search(aborted.begin(), aborted.end(), index)) answer->on_text(delta);
   }
   void accept(std::size_t index) { deliver(index, {.id = ReqId{index + 1}, .accepted = true, .usage = {5, 0, 2}}); }
   void text(std::size_t index, std::string text, int32_t tokens) {
     deliver(index, {.id = ReqId{index + 1}, .text = std::move(text), .usage = {5, tokens, 2}});
   }
   // What an engine does with the samples of an answer that is spoken.
-  SinkAnswer audio(std::size_t index, const std::vector<float>& samples) { return request(index).audio(samples); }
+  SinkAnswer audio(std::size_t index, const std::vector<float>& samples) { return answer_to(index)->on_audio(samples); }
   // One token with its text and its logprob, and the rivals.
   void token(std::size_t index, int32_t id, std::string text, wire::Usage usage, double logprob,
              std::vector<std::pair<int32_t, double>> top = {}, std::vector<double> of_ids = {}) {
@@ -159,10 +157,15 @@ class FakeEngine : public Engine {
   }
 
  private:
+  std::shared_ptr<TextAnswer> answer_to(std::size_t index) const {
+    std::lock_guard lock(mutex_);
+    return answers_.at(index);
+  }
+
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;
   std::vector<GenerateRequest> requests_;
-  std::vector<Sink> sinks_;
+  std::vector<std::shared_ptr<TextAnswer>> answers_;
   std::vector<std::size_t> aborts_;
 };
 

@@ -21,7 +21,7 @@ class DetokenizeWorker : public Worker {
         streams_(seat.streams) {}
 
   void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
-    report(id, hear(id, states_[id], delta, emit), emit);
+    report(id, handle(id, states_[id], delta, emit), emit);
   }
 
   void chunks_done(ReqId id, const std::string&, Emit& emit) override {
@@ -52,7 +52,7 @@ class DetokenizeWorker : public Worker {
     std::optional<TokenText> text;
     std::optional<ParsedText> parsed;  // where the client gets events instead of text
     std::string all;                   // the text so far
-    int64_t heard = 0;                 // ids, those behind an end by text included
+    int64_t received = 0;              // ids, those behind an end by text included
     wire::TextDelta held;              // tokens without text so far, their weight version, the usage after them
     bool ended = false;                // its last delta was sent
     bool streamed = false;             // ids come by a stream
@@ -64,10 +64,10 @@ class DetokenizeWorker : public Worker {
     if (!status.ok()) emit.fail(id, status);
   }
 
-  Status hear(ReqId id, RequestState& state, wire::TokenDelta& delta, Emit& emit) {
+  Status handle(ReqId id, RequestState& state, wire::TokenDelta& delta, Emit& emit) {
     ++deltas_;
     state.streamed = true;
-    state.heard += static_cast<int64_t>(delta.tokens.size());
+    state.received += static_cast<int64_t>(delta.tokens.size());
     if (!state.text) RETURN_IF_ERROR(begin(state, delta.start.value_or(wire::DetokenizeStart())));
     if (state.ended) return ok_status();
     wire::TextDelta out{
@@ -78,7 +78,7 @@ class DetokenizeWorker : public Worker {
     const bool news = out.accepted || out.finish || !out.text.empty() || !out.events.empty() || !out.logprobs.empty() ||
                       !out.prompt_logprobs.empty() || out.tokens.size() >= kMaxHeldTokens;
     if (news) {
-      emit_text(id, std::move(out), emit);
+      text(id, std::move(out), emit);
     } else {
       state.held = std::move(out);
     }
@@ -147,7 +147,7 @@ class DetokenizeWorker : public Worker {
     if (state.held.tokens.empty()) return;
     wire::TextDelta held = std::exchange(state.held, {});
     if (out.weight_version != held.weight_version && out.weight_version != 0) {
-      return emit_text(id, std::move(held), emit);
+      return text(id, std::move(held), emit);
     }
     out.weight_version = held.weight_version;
     held.tokens.insert(held.tokens.end(), out.tokens.begin(), out.tokens.end());
@@ -155,7 +155,7 @@ class DetokenizeWorker : public Worker {
   }
 
   // Other stages take text as values.
-  void emit_text(ReqId id, wire::TextDelta delta, Emit& emit) {
+  void text(ReqId id, wire::TextDelta delta, Emit& emit) {
     if (!streams_) return;
     if (to_client_) return emit.text(id, std::move(delta));
     if (delta.text.empty()) return;
@@ -182,7 +182,7 @@ class DetokenizeWorker : public Worker {
     ASSIGN_OR_RETURN(delta.tokens, ids_of(*state.payload));
     delta.finish.emplace();
     delta.usage.completion_tokens = static_cast<int32_t>(delta.tokens.size());
-    RETURN_IF_ERROR(hear(id, state, delta, emit));
+    RETURN_IF_ERROR(handle(id, state, delta, emit));
     state.done = true;
     return conclude(id, state, emit);
   }
@@ -194,8 +194,8 @@ class DetokenizeWorker : public Worker {
       return ok_status();
     }
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ids_of(*state.payload));
-    if (std::cmp_not_equal(state.heard, ids.size())) {
-      return internal_error("{} ids were streamed; the payload behind them has {}", state.heard, ids.size());
+    if (std::cmp_not_equal(state.received, ids.size())) {
+      return internal_error("{} ids were streamed; the payload behind them has {}", state.received, ids.size());
     }
     Value out = without(*state.payload, {kDetokenizeKey});
     out.set("text", std::move(state.all));

@@ -7,6 +7,7 @@
 // Thread safety: the loop's thread.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,6 +22,14 @@
 namespace millrace::loop {
 
 using Connect = std::function<Result<std::shared_ptr<Outbox>>(const wire::Peer&)>;
+
+// Who a message is for.
+struct Receiver {
+  std::string stage;  // empty: the coordinator
+  uint32_t replica = 0;
+  uint64_t incarnation = 0;
+  auto operator<=>(const Receiver&) const = default;
+};
 
 enum class Standing : uint8_t { kMember, kUnknown, kGone };
 

@@ -1,12 +1,12 @@
 // LoopContext: what the parts of one stage loop share: its configuration and environment, the step's time, what is due,
-// the counters, and the way to fail one request.
+// and the counters. A part calls those that it is made of and returns what happened; a Status that is not OK is the
+// reason why the request of that call has to end, and the loop ends it.
 //
 // Owner: a StageLoop, which outlives its parts. Thread safety: the loop's thread.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <utility>
 
 #include "base/hash.h"
@@ -15,6 +15,11 @@
 #include "stages/stage_loop_config.h"
 
 namespace millrace::loop {
+
+// The message was not sent, and may be later.
+inline bool is_refused_for_now(const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
+}
 
 struct LoopContext {
   LoopContext(StageLoopConfig the_config, StageLoopEnv the_env)
@@ -31,9 +36,6 @@ struct LoopContext {
   int64_t now_ms = 0;           // of this step
   int64_t retry_ms = kNoWake;   // when what was refused is tried again
   bool more_to_settle = false;  // this step has made work for one more round
-  // Ends the request with this error; nothing happens to one that is not live. The request stays valid until the step's
-  // next sweep, in its ending phase.
-  std::function<void(LoopRequest&, Status)> fail;
 
   const std::string& stage() const { return config.self.stage; }
   void retry_by(int64_t time_ms) { retry_ms = std::min(retry_ms, time_ms); }
@@ -44,6 +46,9 @@ struct LoopContext {
             .replica = config.self.replica,
             .incarnation = config.self.incarnation};
   }
+  // Sends one message, whose `from` it fills, or leaves it as it is. kResourceExhausted, and kUnavailable of a stage:
+  // not now.
+  Status send(const Receiver& to, wire::Message& message);
   // Distinguishes the visits of one request to several stages of one process.
   uint64_t trace_id(ReqId id) const { return mix_bits(id.value ^ hash_name(config.self.stage)); }
 };

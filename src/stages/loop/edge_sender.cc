@@ -51,28 +51,31 @@ wire::Chunk make_chunk(const LoopRequest& request, const OutEdge& edge, OutItem&
 
 }  // namespace
 
-void EdgeSender::add(LoopRequest& request, const std::string& target, OutItem item) {
-  // A std::map: references to edges stay good while others are added.
-  OutEdge& edge = request.out[target];
-  edge.target = target;
-  if (is_stream_chunk(item)) ++request.waiting_chunks;
-  request.waiting_bytes += item.size_bytes;
-  update_congestion(request);
-  edge.queue.push_back(std::move(item));
-  if (!edge.waiting) pump(request, edge);
-  if (!request.is_live()) return;
-  if (Status status = check_waiting(request); !status.ok()) context_.fail(request, std::move(status));
+void EdgeSender::set_targets(LoopRequest& request, std::vector<std::string> targets) {
+  request.out.stream_targets = std::move(targets);
 }
 
-bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& delta) {
-  const auto found = request.out.find(target);
-  if (found == request.out.end() || !found->second.may_append()) return false;
+Status EdgeSender::add(LoopRequest& request, const std::string& target, OutItem item) {
+  // A std::map: references to edges stay good while others are added.
+  OutEdge& edge = request.out.edges[target];
+  edge.target = target;
+  if (is_stream_chunk(item)) ++request.out.waiting_chunks;
+  request.out.waiting_bytes += item.size_bytes;
+  update_congestion(request);
+  edge.queue.push_back(std::move(item));
+  if (!edge.waiting) RETURN_IF_ERROR(pump(request, edge));
+  return check_waiting(request);
+}
+
+bool EdgeSender::append(LoopRequest& request, const std::string& target, Body& delta) {
+  const auto found = request.out.edges.find(target);
+  if (found == request.out.edges.end() || !found->second.may_append()) return false;
   OutEdge& edge = found->second;
   const std::size_t size_bytes = size_of_delta(delta);
   if (target.empty() && edge.client_bytes_sum + size_bytes > wire::kMaxUnackedClientBytes) return false;
   wire::Chunk chunk{.id = request.id, .seq = edge.sent, .body = take_delta(delta)};
   // `delta` as it was: the caller puts it into the queue instead.
-  if (!outgoing_.append_now(address_of(edge), chunk, size_bytes)) {
+  if (!outgoing_.append(address_of(edge), chunk, size_bytes).ok()) {
     delta = take_delta(chunk.body);
     return false;
   }
@@ -82,46 +85,48 @@ bool EdgeSender::add_now(LoopRequest& request, const std::string& target, Body& 
 
 void EdgeSender::update_congestion(LoopRequest& request) {
   // Hysteresis: a request that is congested stays so until half has left, or it would be switched with every chunk.
-  const std::size_t part = request.congested ? 2 : 1;
-  const bool congested =
-      request.waiting_chunks >= kCongestedChunks / part || request.waiting_bytes >= kCongestedBytes / part;
-  if (congested == request.congested) return;
-  request.congested = congested;
+  RequestOutputs& out = request.out;
+  const std::size_t part = out.congested ? 2 : 1;
+  const bool congested = out.waiting_chunks >= kCongestedChunks / part || out.waiting_bytes >= kCongestedBytes / part;
+  if (congested == out.congested) return;
+  out.congested = congested;
   context_.env.worker->congest(request.id, congested);
 }
 
 Status EdgeSender::check_waiting(const LoopRequest& request) const {
-  if (request.waiting_chunks > kMaxWaitingChunks) {
+  const RequestOutputs& out = request.out;
+  if (out.waiting_chunks > kMaxWaitingChunks) {
     return error(StatusCode::kResourceExhausted, "{} chunks wait for their receivers; wanted at most {}",
-                 request.waiting_chunks, kMaxWaitingChunks);
+                 out.waiting_chunks, kMaxWaitingChunks);
   }
   // One that is larger by itself may wait alone: the relay decides about it.
   std::size_t items = 0;
-  for (const auto& [target, edge] : request.out) items += edge.queue.size();
-  if (request.waiting_bytes > kMaxWaitingBytes && items > 1) {
+  for (const auto& [target, edge] : out.edges) items += edge.queue.size();
+  if (out.waiting_bytes > kMaxWaitingBytes && items > 1) {
     return error(StatusCode::kResourceExhausted, "{} bytes wait for their receivers; wanted at most {}",
-                 request.waiting_bytes, kMaxWaitingBytes);
+                 out.waiting_bytes, kMaxWaitingBytes);
   }
   return ok_status();
 }
 
 // Puts what can go now into the receiver's batch.
-void EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
+Status EdgeSender::pump(LoopRequest& request, OutEdge& edge) {
   while (!edge.queue.empty()) {
-    if (window_is_full(edge, edge.queue.front())) return;  // an acknowledgement goes on
+    if (window_is_full(edge, edge.queue.front())) return ok_status();  // an acknowledgement goes on
     const Status status = send_head(request, edge);
     if (is_for_later(status)) {
       ++context_.counters.refusals;
       edge.waiting = true;
       // By id and name and not by pointer: the request may be gone when its turn comes.
       waiting_edges_.emplace_back(request.id, edge.target);
-      return context_.retry_soon();
+      context_.retry_soon();
+      return ok_status();
     }
-    // fail() clears the queues of the request, so nothing of `edge` may be used after it.
-    if (!status.ok()) return context_.fail(request, status.with_prefix(receiver_name(edge.target)));
+    if (!status.ok()) return status.with_prefix(receiver_name(edge.target));
     head_sent(request, edge);
   }
   requests_.check(request);
+  return ok_status();
 }
 
 // kResourceExhausted: not now. Any other error is the request's.
@@ -208,7 +213,7 @@ Status EdgeSender::prepare(LoopRequest& request, OutEdge& edge, OutItem& item, c
   return ok_status();
 }
 
-Status EdgeSender::put(LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
+Status EdgeSender::put(const LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
                        wire::Payload& payload) {
   const StageLoopConfig& config = context_.config;
   ASSIGN_OR_RETURN(const ChosenRelay relay,
@@ -218,8 +223,6 @@ Status EdgeSender::put(LoopRequest& request, const OutEdge& edge, const OutItem&
   CallPurpose purpose{.kind = CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target, .seq = edge.sent};
   ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*relay.relay, std::move(put), std::move(purpose)));
   payload.relay = relay.name;
-  // Only after put() has succeeded: an error leaves nothing open that would be collected.
-  ++request.calls;
   return ok_status();
 }
 
@@ -236,10 +239,10 @@ void EdgeSender::count_sent(OutEdge& edge, std::size_t size_bytes) {
 // The head of the queue is in a batch.
 void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
-  CHECK(request.waiting_bytes >= item.size_bytes);
-  request.waiting_bytes -= item.size_bytes;
+  CHECK(request.out.waiting_bytes >= item.size_bytes);
+  request.out.waiting_bytes -= item.size_bytes;
   if (is_stream_chunk(item)) {
-    --request.waiting_chunks;
+    --request.out.waiting_chunks;
     count_sent(edge, item.size_bytes);
   } else {
     ++edge.sent;
@@ -249,17 +252,15 @@ void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   update_congestion(request);
 }
 
-void EdgeSender::on_ack(const wire::Origin& from, const wire::Ack& ack) {
-  LoopRequest* request = requests_.live(ack.id);
-  if (!request) return;  // after the end, as the last ones come
-  const auto found = request->out.find(from.stage);
+Status EdgeSender::on_ack(LoopRequest& request, const wire::Origin& from, const wire::Ack& ack) {
+  const auto found = request.out.edges.find(from.stage);
   const bool client = from.stage.empty();
   const bool known =
-      found != request->out.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
+      found != request.out.edges.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
   // Of another incarnation, or of more than was sent: believing it would open the window for ever.
   if (!known || ack.count > found->second.sent) {
     ++context_.counters.unexpected;
-    return;
+    return ok_status();
   }
   OutEdge& edge = found->second;
   // Counts, not single chunks: an acknowledgement that is lost is made good by the next one.
@@ -269,87 +270,55 @@ void EdgeSender::on_ack(const wire::Origin& from, const wire::Ack& ack) {
     edge.client_bytes_sum -= edge.client_bytes.front();
     edge.client_bytes.pop_front();
   }
-  if (!edge.waiting) pump(*request, edge);
+  return edge.waiting ? ok_status() : pump(request, edge);
 }
 
 // A put whose reader has reported that it has the bytes did its work, however it ends.
-void EdgeSender::put_ended(LoopRequest& request, const CallEnd& end) {
-  if (end.status.ok()) return;
-  const auto edge = request.out.find(end.purpose.edge);
+Status EdgeSender::put_ended(const LoopRequest& request, const CallEnd& end) {
+  if (end.status.ok()) return ok_status();
+  const auto edge = request.out.edges.find(end.purpose.edge);
   // The receiver has the chunk; only the relay's own release was lost, by a death or a lease.
-  if (edge != request.out.end() && end.purpose.seq < edge->second.acked) {
+  if (edge != request.out.edges.end() && end.purpose.seq < edge->second.acked) {
     ++context_.counters.late_put_errors;
-    return;
+    return ok_status();
   }
-  context_.fail(request, end.status.with_prefix(receiver_name(end.purpose.edge)));
+  return end.status.with_prefix(receiver_name(end.purpose.edge));
 }
 
-bool EdgeSender::flush() {
-  outgoing_.flush();
-  take_results();
-  if (outgoing_.any_held()) context_.retry_soon();
-  return outgoing_.any_open();
-}
-
-void EdgeSender::take_results() {
-  for (const Outgoing::Sent& batch : outgoing_.take_results()) {
-    const std::string& target = batch.receiver.stage;
-    // Failures alone, which no request waits for: without this line their loss would show nowhere.
-    if (batch.ids.empty() && !batch.status.ok() && batch.status.code() != StatusCode::kUnavailable) {
-      LOG_ERROR("{}: a batch {} cannot be sent: {}", context_.stage(), receiver_name(target), batch.status.to_string());
-    }
-    for (const ReqId id : batch.ids) {
-      LoopRequest* request = requests_.live(id);
-      if (!request) continue;
-      const auto edge = request->out.find(target);
-      if (edge != request->out.end()) on_result(batch, *request, edge->second);
-    }
-  }
-}
-
-void EdgeSender::on_result(const Outgoing::Sent& batch, LoopRequest& request, OutEdge& edge) {
+Status EdgeSender::on_sent(const Outgoing::Sent& batch, LoopRequest& request) {
+  const auto found = request.out.edges.find(batch.receiver.stage);
+  if (found == request.out.edges.end()) return ok_status();
+  OutEdge& edge = found->second;
   if (batch.status.ok()) {
     edge.absent_since_ms.reset();
     // For each numbered chunk that has left. A request is over when all have, not when they are in a batch.
     ++edge.flushed;
-    if (request.resulted) requests_.check(request);
-    return;
+    if (request.work.resulted) requests_.check(request);
+    return ok_status();
   }
   // The batch stays and is tried again; only after kPeerWaitMs its requests fail, one by one.
   const bool is_held = batch.status.code() == StatusCode::kUnavailable;
   const Status why = is_held ? absent(edge, batch.status.message()) : batch.status;
-  if (!is_for_later(why)) context_.fail(request, why.with_prefix(receiver_name(edge.target)));
+  return is_for_later(why) ? ok_status() : why.with_prefix(receiver_name(edge.target));
 }
 
-void EdgeSender::retry_batches() {
-  outgoing_.retry();
-  take_results();
-}
-
-void EdgeSender::retry_edges() {
-  std::deque<std::pair<ReqId, std::string>> edges;
-  // pump() may put an edge on the list again, which must not be tried twice in one call.
-  edges.swap(waiting_edges_);
-  for (const auto& [id, target] : edges) {
-    LoopRequest* request = requests_.live(id);
-    if (!request) continue;
-    OutEdge& edge = request->out.at(target);
-    edge.waiting = false;
-    pump(*request, edge);
-  }
+Status EdgeSender::retry(LoopRequest& request, const std::string& target) {
+  OutEdge& edge = request.out.edges.at(target);
+  edge.waiting = false;
+  return pump(request, edge);
 }
 
 void EdgeSender::drop(LoopRequest& request) {
   // Puts that are open stay: RequestEnds cancels them, and their ends are collected as always.
-  for (auto& [target, edge] : request.out) edge.queue.clear();
+  for (auto& [target, edge] : request.out.edges) edge.queue.clear();
   outgoing_.drop(request.id);
-  request.waiting_bytes = request.waiting_chunks = 0;
+  request.out.waiting_bytes = request.out.waiting_chunks = 0;
   update_congestion(request);
 }
 
 // The coordinator's abort reaches all others.
 void EdgeSender::report_failure(LoopRequest& request, const Status& why) {
-  for (auto& [target, edge] : request.out) {
+  for (auto& [target, edge] : request.out.edges) {
     // Only receivers that know the request and still expect something of this edge.
     if (target.empty() || edge.flushed == 0 || edge.ended || !edge.to) continue;
     // Without a number: the chunks that were dropped before it leave no gap for the receiver to wait for.
@@ -360,9 +329,9 @@ void EdgeSender::report_failure(LoopRequest& request, const Status& why) {
 }
 
 std::string EdgeSender::lost_receiver(const LoopRequest& request) const {
-  for (const auto& [target, edge] : request.out) {
+  for (const auto& [target, edge] : request.out.edges) {
     // A receiver that has acknowledged everything may die: what it does with it is the coordinator's concern.
-    const bool has_all = request.resulted && edge.queue.empty() && edge.acked == edge.sent;
+    const bool has_all = request.work.resulted && edge.queue.empty() && edge.acked == edge.sent;
     if (!edge.to || has_all) continue;
     if (context_.book.standing(target, edge.to->replica, edge.to->incarnation) == Standing::kGone) return target;
   }

@@ -17,6 +17,7 @@
 #include <deque>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "stages/loop/context.h"
 #include "stages/loop/outgoing.h"
@@ -30,18 +31,22 @@ class EdgeSender {
   EdgeSender(LoopContext& context, RequestTable& requests, Outgoing& outgoing, RelayCalls& calls)
       : context_(context), requests_(requests), outgoing_(outgoing), calls_(calls) {}
 
-  void add(LoopRequest& request, const std::string& target, OutItem item);
+  // Which of stream_to the request streams to.
+  void set_targets(LoopRequest& request, std::vector<std::string> targets);
+  // Of a live request, as all that returns a Status.
+  Status add(LoopRequest& request, const std::string& target, OutItem item);
   // A delta for an edge on which nothing waits goes straight into the batch. False: it has to wait; it is untouched.
-  bool add_now(LoopRequest& request, const std::string& target, Body& delta);
-  void on_ack(const wire::Origin& from, const wire::Ack& ack);
-  // A put of a live request, as RelayCalls has collected it.
-  void put_ended(LoopRequest& request, const CallEnd& end);
+  bool append(LoopRequest& request, const std::string& target, Body& delta);
+  Status on_ack(LoopRequest& request, const wire::Origin& from, const wire::Ack& ack);
+  // A put, as RelayCalls has collected it.
+  Status put_ended(const LoopRequest& request, const CallEnd& end);
+  // What became of a chunk of the request in this batch.
+  Status on_sent(const Outgoing::Sent& batch, LoopRequest& request);
 
-  // Sends the batches of this step. False: there is something for one more call.
-  bool flush();
-  // Everything that was refused, in the order of waiting.
-  void retry_batches();
-  void retry_edges();
+  // Edges that were refused, in the order of waiting; each that is of a live request is to be tried again.
+  using Waiting = std::deque<std::pair<ReqId, std::string>>;
+  Waiting take_waiting() { return std::exchange(waiting_edges_, {}); }
+  Status retry(LoopRequest& request, const std::string& target);
 
   // The request is ending: nothing of it is sent any more, but receivers in the middle of a stream get the failure.
   void drop(LoopRequest& request);
@@ -51,27 +56,25 @@ class EdgeSender {
   std::size_t waiting_edges() const { return waiting_edges_.size(); }
 
  private:
-  void pump(LoopRequest& request, OutEdge& edge);
+  Status pump(LoopRequest& request, OutEdge& edge);
   Status send_head(LoopRequest& request, OutEdge& edge);
   Status later(OutEdge& edge, const Status& refusal);
   Status absent(OutEdge& edge, const std::string& what);
   Result<const wire::Peer*> receiver(const LoopRequest& request, OutEdge& edge);
   Result<wire::RouteHop> hop_to(const LoopRequest& request, const std::string& target) const;
   Status prepare(LoopRequest& request, OutEdge& edge, OutItem& item, const wire::Peer& to);
-  Status put(LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
+  Status put(const LoopRequest& request, const OutEdge& edge, const OutItem& item, const wire::Peer& to,
              wire::Payload& payload);
   void head_sent(LoopRequest& request, OutEdge& edge);
   void count_sent(OutEdge& edge, std::size_t size_bytes);
   Status check_waiting(const LoopRequest& request) const;
   void update_congestion(LoopRequest& request);
-  void take_results();
-  void on_result(const Outgoing::Sent& batch, LoopRequest& request, OutEdge& edge);
 
   LoopContext& context_;
   RequestTable& requests_;
   Outgoing& outgoing_;
   RelayCalls& calls_;
-  std::deque<std::pair<ReqId, std::string>> waiting_edges_;  // entries of requests that have ended are skipped
+  Waiting waiting_edges_;  // entries of requests that have ended are skipped
 };
 
 }  // namespace millrace::loop

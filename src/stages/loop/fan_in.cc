@@ -7,37 +7,41 @@
 
 namespace millrace::loop {
 
-void FanIn::on_submit(LoopRequest& request, wire::Payload payload) {
+Status FanIn::on_submit(LoopRequest& request, wire::Payload payload) {
   if (!context_.config.spec.wait_for.empty()) {
-    return context_.fail(request, internal_error("the entry stage waits for other stages' payloads"));
+    return internal_error("the entry stage waits for other stages' payloads");
   }
-  request.payloads[""];
-  fetches_.fetch(request, {.kind = CallPurpose::Kind::kGetPayload, .request = request.id}, std::move(payload));
+  request.in.payloads[""];
+  return fetch(request, {.kind = CallPurpose::Kind::kGetPayload, .request = request.id}, std::move(payload));
 }
 
-void FanIn::on_submit(LoopRequest& request, wire::TokenizedRequest generate) {
+Status FanIn::on_submit(LoopRequest& request, wire::TokenizedRequest generate) {
   if (!context_.config.spec.wait_for.empty()) {
-    return context_.fail(request, internal_error("a stage with a prompt waits for other stages' payloads"));
+    return internal_error("a stage with a prompt waits for other stages' payloads");
   }
-  request.payloads[""].here = true;
-  request.stream_targets = context_.config.spec.stream_to;
-  request.started = true;
+  request.in.payloads[""].here = true;
+  sender_.set_targets(request, context_.config.spec.stream_to);
+  request.in.started = true;
   generate.id = request.id;
   work_.add(request, {.kind = WorkEvent::Kind::kGenerate, .id = request.id, .request = std::move(generate)});
+  return ok_status();
 }
 
-void FanIn::on_result(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk, wire::Payload payload) {
-  InEdge* edge = streams_.next_on_edge(request, from, chunk);
-  if (!edge) return;
-  if (Status status = check(request, *edge, from.stage); !status.ok()) {
-    return context_.fail(request, std::move(status));
-  }
-  ++edge->next;
-  edge->has_result = true;
-  request.payloads[from.stage];
-  fetches_.fetch(request,
-                 {.kind = CallPurpose::Kind::kGetPayload, .request = request.id, .edge = from.stage, .seq = chunk.seq},
-                 std::move(payload));
+Status FanIn::on_result(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk,
+                        wire::Payload payload) {
+  ASSIGN_OR_RETURN(InEdge* const edge, streams_.next_on_edge(request, from, chunk));
+  if (!edge) return ok_status();
+  RETURN_IF_ERROR(check(request, *edge, from.stage));
+  InputStreams::accept_result(*edge);
+  request.in.payloads[from.stage];
+  return fetch(request,
+               {.kind = CallPurpose::Kind::kGetPayload, .request = request.id, .edge = from.stage, .seq = chunk.seq},
+               std::move(payload));
+}
+
+Status FanIn::fetch(LoopRequest& request, CallPurpose purpose, wire::Payload payload) {
+  ASSIGN_OR_RETURN(std::optional<Value> value, fetches_.fetch(request, purpose, std::move(payload)));
+  return value ? arrived(request, purpose.edge, std::move(*value)) : ok_status();
 }
 
 Status FanIn::check(const LoopRequest& request, const InEdge& edge, const std::string& from) const {
@@ -45,9 +49,9 @@ Status FanIn::check(const LoopRequest& request, const InEdge& edge, const std::s
     return error(StatusCode::kConflict, "the result of '{}' came before the end of its stream", from);
   }
   const std::vector<std::string>& wait_for = context_.config.spec.wait_for;
-  if (wait_for.empty() && !request.payloads.empty()) {
+  if (wait_for.empty() && !request.in.payloads.empty()) {
     return error(StatusCode::kConflict, "a payload of '{}' came after one of '{}'; wanted one alone", from,
-                 request.payloads.begin()->first);
+                 request.in.payloads.begin()->first);
   }
   if (!wait_for.empty() && !contains(wait_for, from)) {
     return error(StatusCode::kConflict, "a payload came from '{}'; wanted one of {}", from, listed(wait_for));
@@ -55,62 +59,56 @@ Status FanIn::check(const LoopRequest& request, const InEdge& edge, const std::s
   return check_source(request, from);
 }
 
-void FanIn::arrived(LoopRequest& request, const std::string& from, Value value) {
-  InPayload& payload = request.payloads.at(from);
+Status FanIn::arrived(LoopRequest& request, const std::string& from, Value value) {
+  InPayload& payload = request.in.payloads.at(from);
   payload.here = true;
-  if (!from.empty()) {
-    InEdge& edge = request.in.at(from);
-    edge.result_here = true;
-    acks_.acknowledge_if_due(request.id, from, edge);
-  }
+  if (!from.empty()) streams_.result_arrived(request, from);
   if (context_.config.spec.wait_for.empty()) return start(request, std::move(value));
-  Status status = set_expected(request, from, value);
+  RETURN_IF_ERROR(set_expected(request, from, value));
   payload.value = std::move(value);
-  if (!status.ok()) return context_.fail(request, std::move(status));
-  merge_if_complete(request);
-  if (!request.is_live()) return;  // a merge that failed: no payload is kept any more
-  if (!request.started && payload.value) detach(*payload.value);
-  streams_.check_payload_first(request);
+  RETURN_IF_ERROR(merge_if_complete(request));
+  if (!request.in.started && payload.value) detach(*payload.value);
+  return streams_.check_payload_first(request);
 }
 
 // The rule is asked with each payload until it answers; those that came before must be some of its answer.
 Status FanIn::set_expected(LoopRequest& request, const std::string& from, const Value& value) {
-  if (request.expected) return ok_status();
-  ASSIGN_OR_RETURN(request.expected, rules_.wait_for(request.id, from, value));
-  for (const auto& [source, payload] : request.payloads) RETURN_IF_ERROR(check_source(request, source));
+  if (request.in.expected) return ok_status();
+  ASSIGN_OR_RETURN(request.in.expected, rules_.wait_for(request.id, from, value));
+  for (const auto& [source, payload] : request.in.payloads) RETURN_IF_ERROR(check_source(request, source));
   return ok_status();
 }
 
 Status FanIn::check_source(const LoopRequest& request, const std::string& from) {
-  if (!request.expected || contains(*request.expected, from)) return ok_status();
+  if (!request.in.expected || contains(*request.in.expected, from)) return ok_status();
   return error(StatusCode::kConflict, "a payload came from '{}'; this request waits for {}", from,
-               listed(*request.expected));
+               listed(*request.in.expected));
 }
 
-void FanIn::merge_if_complete(LoopRequest& request) {
-  if (request.started || !request.expected) return;
-  for (const std::string& name : *request.expected) {
-    const auto payload = request.payloads.find(name);
-    if (payload == request.payloads.end() || !payload->second.here) return;
+Status FanIn::merge_if_complete(LoopRequest& request) {
+  RequestInputs& in = request.in;
+  if (in.started || !in.expected) return ok_status();
+  for (const std::string& name : *in.expected) {
+    const auto payload = in.payloads.find(name);
+    if (payload == in.payloads.end() || !payload->second.here) return ok_status();
   }
   std::map<std::string, Value> values;
-  for (auto& [from, payload] : request.payloads) {
+  for (auto& [from, payload] : in.payloads) {
     values[from] = std::move(*payload.value);
     payload.value.reset();
   }
-  Result<Value> merged = rules_.merge(std::move(values));
-  if (!merged.ok()) return context_.fail(request, merged.status());
-  start(request, std::move(merged).value());
+  ASSIGN_OR_RETURN(Value merged, rules_.merge(std::move(values)));
+  return start(request, std::move(merged));
 }
 
-void FanIn::start(LoopRequest& request, Value payload) {
-  Result<LoopRules::Names> targets = rules_.stream_targets(request.id, payload);
-  if (!targets.ok()) return context_.fail(request, targets.status());
-  request.stream_targets = std::move(targets).value();
-  request.started = true;
+Status FanIn::start(LoopRequest& request, Value payload) {
+  ASSIGN_OR_RETURN(LoopRules::Names targets, rules_.stream_targets(request.id, payload));
+  sender_.set_targets(request, std::move(targets));
+  request.in.started = true;
   if (!context_.config.stream_from.empty()) detach(payload);  // the worker holds it while it waits for the stream
   work_.add(request, {.kind = WorkEvent::Kind::kStart, .id = request.id, .body = std::move(payload)});
-  if (request.is_live()) streams_.deliver(request);
+  streams_.deliver(request);
+  return ok_status();
 }
 
 }  // namespace millrace::loop

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "stages/loop/edge_sender.h"
 #include "stages/loop/input_streams.h"
 #include "stages/loop/rules.h"
 
@@ -15,32 +16,35 @@ namespace millrace::loop {
 
 class FanIn {
  public:
-  FanIn(LoopContext& context, const LoopRules& rules, InputStreams& streams, Fetches& fetches, WorkQueue& work,
-        InputAcks& acks)
-      : context_(context), rules_(rules), streams_(streams), fetches_(fetches), work_(work), acks_(acks) {}
+  FanIn(LoopContext& context, const LoopRules& rules, InputStreams& streams, Fetches& fetches, EdgeSender& sender,
+        WorkQueue& work)
+      : context_(context), rules_(rules), streams_(streams), fetches_(fetches), sender_(sender), work_(work) {}
 
-  // What was submitted to the entry stage.
-  void on_submit(LoopRequest& request, wire::Payload payload);
+  // All of a live request. What was submitted to the entry stage.
+  Status on_submit(LoopRequest& request, wire::Payload payload);
   // A prompt that is tokenized already, which is no value that a rule could look at: the work starts at once.
-  void on_submit(LoopRequest& request, wire::TokenizedRequest generate);
+  Status on_submit(LoopRequest& request, wire::TokenizedRequest generate);
   // The result of a stage before this one.
-  void on_result(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk, wire::Payload payload);
+  Status on_result(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk, wire::Payload payload);
+  Status fetch(LoopRequest& request, CallPurpose purpose, wire::Payload payload);
   // The bytes of one of these.
-  void arrived(LoopRequest& request, const std::string& from, Value value);
+  Status arrived(LoopRequest& request, const std::string& from, Value value);
+  // The request ends: what it has is not wanted.
+  static void drop(LoopRequest& request) { request.in.payloads.clear(); }
 
  private:
   Status check(const LoopRequest& request, const InEdge& edge, const std::string& from) const;
   Status set_expected(LoopRequest& request, const std::string& from, const Value& value);
   static Status check_source(const LoopRequest& request, const std::string& from);
-  void merge_if_complete(LoopRequest& request);
-  void start(LoopRequest& request, Value payload);
+  Status merge_if_complete(LoopRequest& request);
+  Status start(LoopRequest& request, Value payload);
 
   LoopContext& context_;
   const LoopRules& rules_;
   InputStreams& streams_;
   Fetches& fetches_;
+  EdgeSender& sender_;
   WorkQueue& work_;
-  InputAcks& acks_;
 };
 
 }  // namespace millrace::loop

@@ -8,6 +8,16 @@
 #include "payload/packing.h"
 
 namespace millrace::loop {
+namespace {
+
+Status of_get(const CallPurpose& purpose, const Status& status) {
+  const bool is_payload = purpose.kind == CallPurpose::Kind::kGetPayload;
+  const std::string what = is_payload ? "the payload" : fmt::format("chunk {}", purpose.seq);
+  const std::string source = purpose.edge.empty() ? "the coordinator" : fmt::format("'{}'", purpose.edge);
+  return status.with_prefix(fmt::format("getting {} of {}", what, source));
+}
+
+}  // namespace
 
 Result<bool> Fetches::try_get(const CallPurpose& purpose, const wire::Payload& payload, int64_t timeout_ms) {
   const auto relay = context_.env.relays.find(payload.relay);
@@ -25,18 +35,19 @@ Result<bool> Fetches::try_get(const CallPurpose& purpose, const wire::Payload& p
   return status;
 }
 
-void Fetches::fetch(LoopRequest& request, CallPurpose purpose, wire::Payload payload) {
-  if (purpose.kind == CallPurpose::Kind::kGetPayload) ++request.fetching_payloads;
-  if (!payload.in_relay()) return arrive(request, purpose, restore_inline(payload));
-  const Result<bool> under_way = try_get(purpose, payload, request.deadline_ms - context_.now_ms);
-  if (!under_way.ok()) return arrive(request, purpose, under_way.status());
-  if (*under_way) {
-    ++request.calls;
-    return;
+Result<std::optional<Value>> Fetches::fetch(const LoopRequest& request, CallPurpose purpose, wire::Payload payload) {
+  if (!payload.in_relay()) {
+    Result<Value> value = restore_inline(payload);
+    if (!value.ok()) return of_get(purpose, value.status());
+    return std::optional(std::move(value).value());
   }
+  const Result<bool> under_way = try_get(purpose, payload, request.deadline_ms - context_.now_ms);
+  if (!under_way.ok()) return of_get(purpose, under_way.status());
+  if (*under_way) return std::optional<Value>();
   ++context_.counters.refusals;
   waiting_.push_back({.purpose = std::move(purpose), .payload = std::move(payload)});
   context_.retry_soon();
+  return std::optional<Value>();
 }
 
 // Over the limit, and without a relay, the sender's lease frees it.
@@ -46,30 +57,12 @@ void Fetches::drain(ReqId id, const wire::Payload& payload) {
   if (under_way.ok() && *under_way) ++drains_;
 }
 
-void Fetches::ended(LoopRequest& request, CallEnd& end) {
-  if (!end.status.ok()) return arrive(request, end.purpose, end.status);
+Result<Value> Fetches::value_of(CallEnd& end) {
+  if (!end.status.ok()) return of_get(end.purpose, end.status);
   const wire::Payload& payload = *end.purpose.payload;
-  arrive(request, end.purpose, restore(payload.tree.bytes, payload.tensors, end.parts));
-}
-
-void Fetches::arrive(LoopRequest& request, const CallPurpose& purpose, Result<Value> value) {
-  const bool is_payload = purpose.kind == CallPurpose::Kind::kGetPayload;
-  if (is_payload) --request.fetching_payloads;
-  if (value.ok()) return arrived_(request, purpose, std::move(value).value());
-  const std::string what = is_payload ? "the payload" : fmt::format("chunk {}", purpose.seq);
-  const std::string source = purpose.edge.empty() ? "the coordinator" : fmt::format("'{}'", purpose.edge);
-  context_.fail(request, value.status().with_prefix(fmt::format("getting {} of {}", what, source)));
-}
-
-void Fetches::retry() {
-  std::deque<Waiting> waiting;
-  waiting.swap(waiting_);
-  for (Waiting& get : waiting) {
-    LoopRequest* request = requests_.live(get.purpose.request);
-    if (!request) continue;
-    if (get.purpose.kind == CallPurpose::Kind::kGetPayload) --request->fetching_payloads;  // fetch() counts anew
-    fetch(*request, std::move(get.purpose), std::move(get.payload));
-  }
+  Result<Value> value = restore(payload.tree.bytes, payload.tensors, end.parts);
+  if (!value.ok()) return of_get(end.purpose, value.status());
+  return value;
 }
 
 }  // namespace millrace::loop

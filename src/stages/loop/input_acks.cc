@@ -32,7 +32,7 @@ void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge) {
 }
 
 void InputAcks::acknowledge_all(LoopRequest& request) {
-  for (auto& [from, edge] : request.in) {
+  for (auto& [from, edge] : request.in.edges) {
     if (edge.acked < edge.taken()) acknowledge(request.id, from, edge);
   }
 }
@@ -65,7 +65,7 @@ void InputAcks::tick() {
   sweep_ms_ = kNoWake;
   for (const auto& [id, request] : requests_.all()) {
     if (!request->is_live()) continue;
-    for (auto& [from, edge] : request->in) repeat_if_silent(id, from, edge);
+    for (auto& [from, edge] : request->in.edges) repeat_if_silent(id, from, edge);
   }
 }
 

@@ -46,46 +46,47 @@ Status check_number(const InEdge& edge, const EdgeEnd& source, const std::string
 
 }  // namespace
 
-InEdge* InputStreams::next_on_edge(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
+Result<InEdge*> InputStreams::next_on_edge(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
   const EdgeEnd source{from.replica, from.incarnation};
-  const auto [entry, is_new] = request.in.try_emplace(from.stage);
+  const auto [entry, is_new] = request.in.edges.try_emplace(from.stage);
   InEdge& edge = entry->second;
   if (is_new) edge.source = source;
-  if (Status status = check_number(edge, source, from.stage, chunk); !status.ok()) {
-    context_.fail(request, std::move(status));
-    return nullptr;
-  }
+  RETURN_IF_ERROR(check_number(edge, source, from.stage, chunk));
   if (chunk.seq == edge.next) return &edge;
   ++context_.counters.repeated;
   return nullptr;
 }
 
-void InputStreams::on_chunk(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
-  InEdge* edge = next_on_edge(request, from, chunk);
-  if (!edge) return;
+Status InputStreams::on_chunk(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
+  ASSIGN_OR_RETURN(InEdge* const edge, next_on_edge(request, from, chunk));
+  if (!edge) return ok_status();
   edge->streams = true;
   if (edge->next - edge->acked >= wire::kMaxUnackedChunks) {
-    return context_.fail(request,
-                         error(StatusCode::kResourceExhausted, "'{}' has {} chunks unacknowledged; wanted at most {}",
-                               from.stage, edge->next - edge->acked + 1, wire::kMaxUnackedChunks));
+    return error(StatusCode::kResourceExhausted, "'{}' has {} chunks unacknowledged; wanted at most {}", from.stage,
+                 edge->next - edge->acked + 1, wire::kMaxUnackedChunks);
   }
   ++edge->next;
-  if (deliver_now(request, from.stage, *edge, chunk.body)) return;
+  if (deliver_now(request, from.stage, *edge, chunk.body)) return ok_status();
   std::optional<Body>& held = edge->held[chunk.seq];
   if (auto* value = std::get_if<wire::StreamValue>(&chunk.body)) {
-    fetches_.fetch(request,
-                   {.kind = CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from.stage, .seq = chunk.seq},
-                   std::move(value->payload));
+    RETURN_IF_ERROR(fetch(
+        request, {.kind = CallPurpose::Kind::kGetChunk, .request = request.id, .edge = from.stage, .seq = chunk.seq},
+        std::move(value->payload)));
   } else {
     held = take_delta(chunk.body);
     deliver(request);
   }
-  check_payload_first(request);
+  return check_payload_first(request);
+}
+
+Status InputStreams::fetch(LoopRequest& request, CallPurpose purpose, wire::Payload payload) {
+  ASSIGN_OR_RETURN(std::optional<Value> value, fetches_.fetch(request, purpose, std::move(payload)));
+  return value ? arrived(request, purpose.edge, purpose.seq, std::move(*value)) : ok_status();
 }
 
 // The short way of what passes for every token: a delta whose turn it is. False: it waits, as all else does.
 bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, InEdge& edge, wire::ChunkBody& body) {
-  if (std::holds_alternative<wire::StreamValue>(body) || !edge.held.empty() || request.resulted) return false;
+  if (std::holds_alternative<wire::StreamValue>(body) || !edge.held.empty() || request.work.resulted) return false;
   if (!may_deliver(request)) return false;
   Body delta = take_delta(body);
   if (!work_.add_now(request, from, edge, delta)) {
@@ -94,27 +95,36 @@ bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, In
   return true;
 }
 
-void InputStreams::on_end(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
-  InEdge* edge = next_on_edge(request, from, chunk);
-  if (!edge) return;
+Status InputStreams::on_end(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk) {
+  ASSIGN_OR_RETURN(InEdge* const edge, next_on_edge(request, from, chunk));
+  if (!edge) return ok_status();
   edge->streams = true;
   edge->total = edge->next++;
   deliver(request);
-  check_payload_first(request);
+  return check_payload_first(request);
 }
 
-void InputStreams::arrived(LoopRequest& request, const std::string& from, uint64_t seq, Value value) {
-  if (!request.started) detach(value);  // it waits for the payload, in the loop or in the worker
-  request.in.at(from).held[seq] = std::move(value);
+Status InputStreams::arrived(LoopRequest& request, const std::string& from, uint64_t seq, Value value) {
+  if (!request.in.started) detach(value);  // it waits for the payload, in the loop or in the worker
+  request.in.edges.at(from).held[seq] = std::move(value);
   deliver(request);
+  return ok_status();
+}
+
+void InputStreams::accept_result(InEdge& edge) {
+  ++edge.next;
+  edge.has_result = true;
+}
+
+void InputStreams::result_arrived(LoopRequest& request, const std::string& from) {
+  InEdge& edge = request.in.edges.at(from);
+  edge.result_here = true;
+  acks_.acknowledge_if_due(request.id, from, edge);
 }
 
 void InputStreams::deliver(LoopRequest& request) {
-  if (!request.resulted && !may_deliver(request)) return;
-  for (auto& [from, edge] : request.in) {
-    if (!request.is_live()) return;
-    deliver(request, from, edge);
-  }
+  if (!request.work.resulted && !may_deliver(request)) return;
+  for (auto& [from, edge] : request.in.edges) deliver(request, from, edge);
   report_complete_inputs(request);
 }
 
@@ -122,47 +132,57 @@ void InputStreams::deliver(LoopRequest& request, const std::string& from, InEdge
   while (!edge.held.empty() && edge.held.begin()->second) {
     Body chunk = std::move(*edge.held.begin()->second);
     edge.held.erase(edge.held.begin());
-    if (request.resulted) {
-      ++edge.delivered;
+    if (request.work.resulted) {
+      WorkQueue::skip(edge);
       continue;
     }
     work_.add(request, {.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(chunk)});
-    if (!request.is_live()) return;
   }
   const bool is_complete = edge.total && edge.held.empty();
-  if (is_complete && !edge.end_queued && !request.resulted) {
+  if (is_complete && !edge.end_queued && !request.work.resulted) {
     edge.end_queued = true;
     work_.add(request, {.kind = WorkEvent::Kind::kChunksDone, .id = request.id, .from = from});
   }
   acks_.acknowledge_if_due(request.id, from, edge);
 }
 
-void InputStreams::check_payload_first(LoopRequest& request) {
-  if (!request.is_live() || request.resulted || may_deliver(request) || request.fetching_payloads > 0) return;
-  const auto stream = first_stream(request.in);
-  if (stream == request.in.end()) return;
-  context_.fail(request,
-                error(StatusCode::kConflict,
-                      "'{}' began to stream before the payload was here; can_accept_stream_before_payload is false",
-                      stream->first));
+Status InputStreams::check_payload_first(const LoopRequest& request) const {
+  if (request.work.resulted || may_deliver(request) || request.in.fetches_payload()) return ok_status();
+  const auto stream = first_stream(request.in.edges);
+  if (stream == request.in.edges.end()) return ok_status();
+  return error(StatusCode::kConflict,
+               "'{}' began to stream before the payload was here; can_accept_stream_before_payload is false",
+               stream->first);
+}
+
+void InputStreams::drop(LoopRequest& request) {
+  for (auto& [from, edge] : request.in.edges) edge.held.clear();
+}
+
+std::string InputStreams::lost_sender(const LoopRequest& request) const {
+  for (const auto& [from, edge] : request.in.edges) {
+    if (!edge.streams || edge.total) continue;  // all of it is on its way
+    if (context_.book.standing(from, edge.source.replica, edge.source.incarnation) == Standing::kGone) return from;
+  }
+  return {};
 }
 
 // A stream that the spec has and that has not begun may still come: its sender knows whether.
 bool InputStreams::has_all_of(const LoopRequest& request, const std::string& source) const {
-  if (request.resulted) return true;
-  if (contains(context_.config.payload_from, source) && !request.started) return false;
+  if (request.work.resulted) return true;
+  if (contains(context_.config.payload_from, source) && !request.in.started) return false;
   if (!contains(context_.config.stream_from, source)) return true;
-  const auto stream = request.in.find(source);
-  return stream != request.in.end() && stream->second.total && stream->second.held.empty();
+  const auto stream = request.in.edges.find(source);
+  return stream != request.in.edges.end() && stream->second.total && stream->second.held.empty();
 }
 
 // Reported when the list has grown: at most once for each source.
 void InputStreams::report_complete_inputs(LoopRequest& request) {
-  if (!request.is_live() || request.inputs_complete == sources_.size()) return;
+  if (request.in.complete == sources_.size()) return;
   const auto is_here = [&](const std::string& source) { return has_all_of(request, source); };
   const auto here = static_cast<std::size_t>(std::count_if(sources_.begin(), sources_.end(), is_here));
-  if (here == request.inputs_complete) return;
-  request.inputs_complete = here;
+  if (here == request.in.complete) return;
+  request.in.complete = here;
   wire::InputsComplete complete;
   std::copy_if(sources_.begin(), sources_.end(), std::back_inserter(complete.sources), is_here);
   notices_.add(wire::Chunk{.id = request.id, .body = std::move(complete)});

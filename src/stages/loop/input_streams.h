@@ -28,24 +28,32 @@ class InputStreams {
         acks_(acks),
         notices_(notices) {}
 
-  // The edge of a numbered chunk, where its number is the one that is wanted. nullptr: it came before, or the request
-  // has failed.
-  InEdge* next_on_edge(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk);
-  void on_chunk(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk);
-  void on_end(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk);
+  // All of a live request. The edge of a numbered chunk, where its number is the one that is wanted; nullptr: it came
+  // before.
+  Result<InEdge*> next_on_edge(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk);
+  Status on_chunk(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk);
+  Status on_end(LoopRequest& request, const wire::Origin& from, const wire::Chunk& chunk);
+  Status fetch(LoopRequest& request, CallPurpose purpose, wire::Payload payload);
   // The bytes of a chunk.
-  void arrived(LoopRequest& request, const std::string& from, uint64_t seq, Value value);
+  Status arrived(LoopRequest& request, const std::string& from, uint64_t seq, Value value);
+  // The result of a source has its turn on this edge; then its bytes are here.
+  static void accept_result(InEdge& edge);
+  void result_arrived(LoopRequest& request, const std::string& from);
   // Gives the worker what is here and whose turn it is; what it does not want after its result counts as taken.
   void deliver(LoopRequest& request);
-  // Fails a request whose stream has begun while its payload is neither here nor on its way.
-  void check_payload_first(LoopRequest& request);
+  // An error: its stream has begun while its payload is neither here nor on its way.
+  Status check_payload_first(const LoopRequest& request) const;
   void report_complete_inputs(LoopRequest& request);
+  // The request ends: what it holds is not wanted.
+  static void drop(LoopRequest& request);
+  // A sender in the middle of a stream that is lost; empty: none.
+  std::string lost_sender(const LoopRequest& request) const;
 
   const std::vector<std::string>& sources() const { return sources_; }
 
  private:
   bool may_deliver(const LoopRequest& request) const {
-    return request.started || context_.config.spec.can_accept_stream_before_payload;
+    return request.in.started || context_.config.spec.can_accept_stream_before_payload;
   }
   bool deliver_now(LoopRequest& request, const std::string& from, InEdge& edge, wire::ChunkBody& body);
   void deliver(LoopRequest& request, const std::string& from, InEdge& edge);

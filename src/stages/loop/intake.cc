@@ -8,67 +8,65 @@
 
 namespace millrace::loop {
 
-Intake::Intake(LoopContext& context, RequestTable& requests, InputStreams& streams, FanIn& fan_in, Fetches& fetches,
-               InputAcks& acks, Notices& notices)
-    : context_(context),
-      requests_(requests),
-      streams_(streams),
-      fan_in_(fan_in),
-      fetches_(fetches),
-      acks_(acks),
-      notices_(notices) {
-  fetches_.on_arrival([this](LoopRequest& request, const CallPurpose& purpose, Value value) {
-    if (purpose.kind == CallPurpose::Kind::kGetPayload) {
-      return fan_in_.arrived(request, purpose.edge, std::move(value));
-    }
-    streams_.arrived(request, purpose.edge, purpose.seq, std::move(value));
-  });
-}
-
-void Intake::on_submit(wire::Submit message) {
+Status Intake::on_submit(wire::Submit message) {
   if (!context_.config.entry && !message.generate) {
     ++context_.counters.strangers;
-    return;
+    return ok_status();
   }
   if (requests_.find(message.id) || requests_.tombstones().find(message.id)) {
     ++context_.counters.repeated;
-    return;
+    return ok_status();
   }
   LoopRequest* request = admit(
       message.id,
       {.terminals = std::move(message.terminals), .timeout_ms = message.timeout_ms, .route = std::move(message.route)});
-  if (!request) return;
+  if (!request) return ok_status();
   if (message.generate) return fan_in_.on_submit(*request, std::move(*message.generate));
-  fan_in_.on_submit(*request, std::move(message.payload));
+  return fan_in_.on_submit(*request, std::move(message.payload));
 }
 
-void Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
+Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
   const StageLoopConfig& config = context_.config;
   const bool is_result = std::holds_alternative<wire::StageResult>(chunk.body);
   const bool is_predecessor = contains(is_result ? config.payload_from : config.stream_from, from.stage);
   if (!is_predecessor || !wire::validate(chunk, false).ok()) {
     ++context_.counters.strangers;
-    return;
+    return ok_status();
   }
   LoopRequest* request = requests_.find(chunk.id);
-  if (request && !request->is_live()) return on_late_chunk(Ended::kFailed, from, chunk);
+  if (request && !request->is_live()) return on_late_chunk(Ended::kFailed, from, chunk), ok_status();
   if (!request) {
-    if (const std::optional<Ended> how = requests_.tombstones().find(chunk.id)) return on_late_chunk(*how, from, chunk);
+    if (const std::optional<Ended> how = requests_.tombstones().find(chunk.id)) {
+      return on_late_chunk(*how, from, chunk), ok_status();
+    }
     // Without an opening an earlier chunk is lost, and the request fails below.
     request = admit(chunk.id, std::move(chunk.opening).value_or(wire::Opening{}));
   }
-  if (request) on_chunk_of(*request, from, chunk);
+  return request ? on_chunk_of(*request, from, chunk) : ok_status();
 }
 
-void Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
-  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
-    return context_.fail(request, Status(failure->code, failure->message));
-  }
+Status Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
+  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) return Status(failure->code, failure->message);
   if (auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
     return fan_in_.on_result(request, from, chunk, std::move(result->payload));
   }
   if (std::holds_alternative<wire::StreamEnd>(chunk.body)) return streams_.on_end(request, from, chunk);
-  streams_.on_chunk(request, from, chunk);
+  return streams_.on_chunk(request, from, chunk);
+}
+
+Status Intake::on_fetched(LoopRequest& request, CallEnd& end) {
+  ASSIGN_OR_RETURN(Value value, Fetches::value_of(end));
+  if (end.purpose.kind == CallPurpose::Kind::kGetPayload) {
+    return fan_in_.arrived(request, end.purpose.edge, std::move(value));
+  }
+  return streams_.arrived(request, end.purpose.edge, end.purpose.seq, std::move(value));
+}
+
+Status Intake::retry(LoopRequest& request, Fetches::Waiting get) {
+  if (get.purpose.kind == CallPurpose::Kind::kGetPayload) {
+    return fan_in_.fetch(request, std::move(get.purpose), std::move(get.payload));
+  }
+  return streams_.fetch(request, std::move(get.purpose), std::move(get.payload));
 }
 
 Status Intake::may_admit(int64_t limit_ms) const {

@@ -14,18 +14,28 @@ namespace millrace::loop {
 class Intake {
  public:
   Intake(LoopContext& context, RequestTable& requests, InputStreams& streams, FanIn& fan_in, Fetches& fetches,
-         InputAcks& acks, Notices& notices);
+         InputAcks& acks, Notices& notices)
+      : context_(context),
+        requests_(requests),
+        streams_(streams),
+        fan_in_(fan_in),
+        fetches_(fetches),
+        acks_(acks),
+        notices_(notices) {}
 
-  // Of the coordinator.
-  void on_submit(wire::Submit message);
+  // Of the coordinator. An error, here and below: why the request of this message has to end.
+  Status on_submit(wire::Submit message);
   // Of a stage before this one.
-  void on_chunk(const wire::Origin& from, wire::Chunk& chunk);
+  Status on_chunk(const wire::Origin& from, wire::Chunk& chunk);
+  // A get of a live request, as RelayCalls has collected it, or one that was refused before.
+  Status on_fetched(LoopRequest& request, CallEnd& end);
+  Status retry(LoopRequest& request, Fetches::Waiting get);
 
  private:
   Status may_admit(int64_t limit_ms) const;
   // nullptr: it was refused, and has failed.
   LoopRequest* admit(ReqId id, wire::Opening opening);
-  void on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk);
+  Status on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk);
   void on_late_chunk(Ended how, const wire::Origin& from, const wire::Chunk& chunk);
 
   LoopContext& context_;

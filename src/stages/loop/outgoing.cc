@@ -30,24 +30,13 @@ bool Outgoing::is_full_for(const Batches& batches, std::size_t size_bytes) {
   return count >= wire::kMaxBatchEntries || (count > 0 && batches.size_bytes + size_bytes > kMaxBatchBytes);
 }
 
-void Outgoing::add(Batches& batches, wire::Chunk& chunk, std::size_t size_bytes) {
-  chunks_of(batches).push_back(std::move(chunk));
-  batches.size_bytes += size_bytes;
-  ++chunks_;
-}
-
-bool Outgoing::append_now(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes) {
-  Batches& batches = open_[receiver];
-  if (!batches.refusal.ok() || is_full_for(batches, size_bytes)) return false;
-  add(batches, chunk, size_bytes);
-  return true;
-}
-
 Status Outgoing::append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes) {
   Batches& batches = open_[receiver];
   if (is_full_for(batches, size_bytes) && batches.refusal.ok()) send_chunks(receiver, batches);
   RETURN_IF_ERROR(batches.refusal);
-  add(batches, chunk, size_bytes);
+  chunks_of(batches).push_back(std::move(chunk));
+  batches.size_bytes += size_bytes;
+  ++chunks_;
   return ok_status();
 }
 
@@ -80,7 +69,7 @@ void Outgoing::send(const Receiver& receiver, Batches& batches) {
   send_chunks(receiver, batches);
   if (acks_of(batches).empty()) return;
   std::get<wire::AckBatch>(batches.acks).to = receiver.stage;
-  const Status status = send_(receiver, batches.acks);
+  const Status status = context_.send(receiver, batches.acks);
   if (is_refused_for_now(status)) {
     if (batches.refusal.ok()) batches.refusal = status;
     return;
@@ -93,7 +82,7 @@ void Outgoing::send_chunks(const Receiver& receiver, Batches& batches) {
   std::get<wire::ChunkBatch>(batches.chunks).to = receiver.stage;
   const std::size_t count = chunks_of(batches).size();
   std::vector<ReqId> ids = ids_of(chunks_of(batches));
-  const Status status = send_(receiver, batches.chunks);
+  const Status status = context_.send(receiver, batches.chunks);
   // Failures alone are not worth waiting for a receiver that is gone: the coordinator's abort reaches it.
   const bool is_dropped = status.code() == StatusCode::kUnavailable && ids.empty();
   if (is_refused_for_now(status) && !is_dropped) {
@@ -118,7 +107,7 @@ void Outgoing::send_one_by_one(const Receiver& receiver, Batches& batches) {
     one.chunks.push_back(std::move(chunks[i]));
     std::vector<ReqId> ids = ids_of(one.chunks);
     wire::Message message = std::move(one);
-    const Status status = send_(receiver, message);
+    const Status status = context_.send(receiver, message);
     if (is_refused_for_now(status)) {
       batches.refusal = status;
       chunks[i] = std::move(std::get<wire::ChunkBatch>(message).chunks[0]);

@@ -16,50 +16,31 @@
 // Owner: a StageLoop. Thread safety: the loop's thread.
 #pragma once
 
-#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <string>
 #include <utility>
-#include <variant>
 #include <vector>
 
-#include "base/ids.h"
-#include "base/status.h"
-#include "wire/messages.h"
+#include "stages/loop/context.h"
 
 namespace millrace::loop {
 
-// The message was not sent, and may be later.
-inline bool is_refused_for_now(const Status& status) {
-  return status.code() == StatusCode::kResourceExhausted || status.code() == StatusCode::kUnavailable;
-}
-
 class Outgoing {
  public:
-  struct Receiver {
-    std::string stage;  // empty: the coordinator
-    uint32_t replica = 0;
-    uint64_t incarnation = 0;
-    auto operator<=>(const Receiver&) const = default;
-  };
+  using Receiver = loop::Receiver;
   // Of chunks that were tried together.
   struct Sent {
     Receiver receiver;
     std::vector<ReqId> ids;  // one for each numbered chunk
     Status status;           // kUnavailable: they are held; another error: they are gone
   };
-  // Sends one message, whose `from` it fills, or leaves it as it is. kResourceExhausted and kUnavailable: not now.
-  using Send = std::function<Status(const Receiver&, wire::Message&)>;
-
-  explicit Outgoing(Send send) : send_(std::move(send)) {}
+  explicit Outgoing(LoopContext& context) : context_(context) {}
 
   // OK: taken. kResourceExhausted, kUnavailable: the receiver's batch is held, for that reason; the chunk is untouched.
   Status append(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
-  // The same where nothing has to be sent first. False: it is held or full; the chunk is untouched.
-  bool append_now(const Receiver& receiver, wire::Chunk& chunk, std::size_t size_bytes);
   Status acknowledge(const Receiver& receiver, const wire::Ack& ack);
   // Why nothing can be appended for the receiver now; OK: something can.
   Status held(const Receiver& receiver) const;
@@ -91,12 +72,11 @@ class Outgoing {
   }
   static std::vector<wire::Ack>& acks_of(Batches& batches) { return std::get<wire::AckBatch>(batches.acks).acks; }
   static bool is_full_for(const Batches& batches, std::size_t size_bytes);
-  void add(Batches& batches, wire::Chunk& chunk, std::size_t size_bytes);
   void send(const Receiver& receiver, Batches& batches);
   void send_chunks(const Receiver& receiver, Batches& batches);
   void send_one_by_one(const Receiver& receiver, Batches& batches);
 
-  const Send send_;
+  LoopContext& context_;
   std::map<Receiver, Batches> open_;  // one for each receiver that was sent something and is not gone
   std::vector<Sent> results_;
   std::size_t chunks_ = 0;

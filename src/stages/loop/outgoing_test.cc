@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,20 +14,20 @@
 namespace millrace::loop {
 namespace {
 
-const Outgoing::Receiver kX = {"x", 0, 1}, kY = {"y", 2, 1};
+const Receiver kX = {"x", 0, 1}, kY = {"y", 2, 1};
 
 class OutgoingTest : public ::testing::Test {
  protected:
-  Status append(const Outgoing::Receiver& to, uint64_t id, std::size_t size_bytes = 0) {
+  Status append(const Receiver& to, uint64_t id, std::size_t size_bytes = 0) {
     wire::Chunk chunk{.id = {id}, .body = wire::StreamEnd{}};
     return outgoing_.append(to, chunk, size_bytes);
   }
-  Status append_failure(const Outgoing::Receiver& to, uint64_t id) {
+  Status append_failure(const Receiver& to, uint64_t id) {
     wire::Chunk chunk{.id = {id}, .body = wire::Failure{StatusCode::kInternal, "no"}};
     return outgoing_.append(to, chunk, 0);
   }
   // The ids of each batch that left.
-  std::vector<std::vector<uint64_t>> batches(const Outgoing::Receiver& to) {
+  std::vector<std::vector<uint64_t>> batches(const Receiver& to) {
     std::vector<std::vector<uint64_t>> out;
     for (const wire::Message& message : sent_[to]) {
       const auto* batch = std::get_if<wire::ChunkBatch>(&message);
@@ -38,10 +39,7 @@ class OutgoingTest : public ::testing::Test {
     return out;
   }
 
-  std::map<Outgoing::Receiver, std::vector<wire::Message>> sent_;
-  std::map<Outgoing::Receiver, Status> answers_;
-  uint64_t bad_id_ = 0;  // no batch with this one can be sent
-  Outgoing outgoing_{[this](const Outgoing::Receiver& to, wire::Message& message) {
+  Status send(const Receiver& to, wire::Message& message) {
     if (const auto* batch = std::get_if<wire::ChunkBatch>(&message)) {
       for (const wire::Chunk& chunk : batch->chunks) {
         if (bad_id_ != 0 && chunk.id.value == bad_id_) return error(StatusCode::kTooLarge, "too large");
@@ -50,7 +48,30 @@ class OutgoingTest : public ::testing::Test {
     if (!answers_[to].ok()) return answers_[to];
     sent_[to].push_back(std::move(message));
     return ok_status();
-  }};
+  }
+
+  std::map<Receiver, std::vector<wire::Message>> sent_;
+  std::map<Receiver, Status> answers_;
+  uint64_t bad_id_ = 0;  // no batch with this one can be sent
+  LoopContext context_{{}, {.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
+                         return std::shared_ptr<Outbox>(std::make_shared<Box>(*this, peer));
+                       }}};
+  Outgoing outgoing_{context_};
+
+ private:
+  struct Box : Outbox {
+    Box(OutgoingTest& of, const wire::Peer& peer) : test(of), to{peer.stage, peer.replica, peer.incarnation} {}
+    Status send(wire::Message& message) override { return test.send(to, message); }
+    OutgoingTest& test;
+    const Receiver to;
+  };
+  void SetUp() override {
+    wire::Peers table{.epoch = 1};
+    for (const Receiver& to : {kX, kY}) {
+      table.peers.push_back({.stage = to.stage, .replica = to.replica, .incarnation = to.incarnation, .up = true});
+    }
+    ASSERT_TRUE(context_.book.update(table));
+  }
 };
 
 using Batches = std::vector<std::vector<uint64_t>>;
@@ -142,7 +163,7 @@ TEST_F(OutgoingTest, FailuresStayWhenTheirRequestIsDropped) {
 TEST_F(OutgoingTest, WhatIsForOneThatIsGoneIsDropped) {
   EXPECT_TRUE(append(kX, 1).ok());
   EXPECT_TRUE(append(kY, 2).ok());
-  outgoing_.drop_if([](const Outgoing::Receiver& to) { return to.stage == "x"; });
+  outgoing_.drop_if([](const Receiver& to) { return to.stage == "x"; });
   EXPECT_EQ(outgoing_.chunks(), 1u);
   outgoing_.clear();
   outgoing_.flush();

@@ -28,103 +28,79 @@ Status fill(OutItem& item, Body& body) {
 }  // namespace
 
 const std::vector<std::string>& OutputRouter::stream_targets(const LoopRequest& request) const {
-  return request.stream_targets ? *request.stream_targets : context_.config.spec.stream_to;
+  return request.out.stream_targets ? *request.out.stream_targets : context_.config.spec.stream_to;
 }
 
-// The short way of what passes for every token.
-bool OutputRouter::add_now(LoopRequest& request, Body& body, bool to_client) {
+// The one receiver of a chunk, as nearly all have; null: there are others too.
+const std::string* OutputRouter::only_target(const LoopRequest& request, bool to_client) const {
   static const std::string client;
-  if (!is_delta(body)) return false;
-  if (to_client) return sender_.add_now(request, client, body);
+  if (to_client) return &client;
   const std::vector<std::string>& targets = stream_targets(request);
-  return targets.size() == 1 && sender_.add_now(request, targets.front(), body);
+  return targets.size() == 1 ? &targets.front() : nullptr;
 }
 
-bool OutputRouter::take_now(ReqId id, Body& delta, bool to_all) {
-  const StageSpec& spec = context_.config.spec;
-  const bool to_client = !to_all || spec.stream_to.empty();
-  if (to_client && !spec.terminal) return false;
-  LoopRequest* request = requests_.live(id);
-  return request && !request->resulted && add_now(*request, delta, to_client);
+Status OutputRouter::end(LoopRequest& request, const WorkOutput& output) {
+  if (output.kind == WorkOutput::Kind::kDropped) return work_.on_dropped(request), ok_status();
+  if (!request.is_live() || request.work.resulted) return ok_status();
+  if (output.kind == WorkOutput::Kind::kResult) return send_results(request, std::get<Value>(output.body));
+  return *output.error;
 }
 
-void OutputRouter::on_output(LoopRequest& request, WorkOutput& output) {
-  if (output.kind == WorkOutput::Kind::kDropped) {
-    request.in_worker = LoopRequest::InWorker::kGone;
-    return requests_.check(request);
-  }
-  if (!request.is_live() || request.resulted) return;
-  if (output.kind == WorkOutput::Kind::kChunk) return on_chunk(request, output);
-  if (output.kind == WorkOutput::Kind::kResult) return on_result(request, std::get<Value>(output.body));
-  context_.fail(request, *output.error);
-}
-
-void OutputRouter::on_chunk(LoopRequest& request, WorkOutput& output) {
+Status OutputRouter::send(LoopRequest& request, WorkOutput& output) {
+  if (!request.is_live() || request.work.resulted) return ok_status();
   const StageSpec& spec = context_.config.spec;
   const bool to_client = output.to_all ? spec.stream_to.empty() : output.to_client();
   if (to_client && !spec.terminal) {
-    return context_.fail(
-        request, internal_error("the worker streams to the client; only a terminal may, or one with stream_to"));
+    return internal_error("the worker streams to the client; only a terminal may, or one with stream_to");
   }
-  if (add_now(request, output.body, to_client)) return;
+  // The short way of what passes for every token.
+  const std::string* target = is_delta(output.body) ? only_target(request, to_client) : nullptr;
+  if (target && sender_.append(request, *target, output.body)) return ok_status();
   OutItem item{.kind = OutItem::Kind::kValue};
   if (output.target) item.modality = output.target->modality;
-  if (Status status = fill(item, output.body); !status.ok()) {
-    return context_.fail(request, status.with_prefix("a chunk"));
-  }
+  RETURN_IF_ERROR(fill(item, output.body).with_prefix("a chunk"));
   if (to_client) return sender_.add(request, "", std::move(item));
-  if (!request.stream_targets && rules_.has_stream_rule()) {
-    return context_.fail(
-        request, internal_error("the worker streams before its payload; stream_done_to decides by the payload"));
+  if (!request.out.stream_targets && rules_.has_stream_rule()) {
+    return internal_error("the worker streams before its payload; stream_done_to decides by the payload");
   }
-  stream_to_stages(request, output, item);
+  return send_to_stages(request, output, item);
 }
 
-void OutputRouter::stream_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item) {
+Status OutputRouter::send_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item) {
   bool any = output.to_all;
   for (const std::string& target : stream_targets(request)) {
     if (!output.to_all && target != output.target->stage) continue;
     any = true;
-    if (!is_wanted(request, target)) continue;
-    sender_.add(request, target, item);
-    if (!request.is_live()) return;
+    if (is_wanted(request, target)) RETURN_IF_ERROR(sender_.add(request, target, item));
   }
-  if (any) return;
-  context_.fail(request, internal_error("the worker streams to '{}'; wanted one to whom this request streams",
-                                        output.target->stage));
+  if (any) return ok_status();
+  return internal_error("the worker streams to '{}'; wanted one to whom this request streams", output.target->stage);
 }
 
 // The ends of the streams, then the result, each in its edge's order.
-void OutputRouter::on_result(LoopRequest& request, const Value& result) {
-  const Result<LoopRules::Names> targets = rules_.route(request.id, result);
-  if (!targets.ok()) return context_.fail(request, targets.status());
-  request.resulted = true;
-  work_.drop(request);
+Status OutputRouter::send_results(LoopRequest& request, const Value& result) {
+  ASSIGN_OR_RETURN(const LoopRules::Names targets, rules_.route(request.id, result));
+  work_.finish(request);
   streams_.report_complete_inputs(request);
   for (const std::string& target : stream_targets(request)) {
-    if (!is_wanted(request, target)) continue;
-    sender_.add(request, target, {.kind = OutItem::Kind::kEnd});
-    if (!request.is_live()) return;
+    if (is_wanted(request, target)) RETURN_IF_ERROR(sender_.add(request, target, {.kind = OutItem::Kind::kEnd}));
   }
-  for (const std::string& target : *targets) {
-    if (!is_wanted(request, target)) continue;
-    send_result(request, target, rules_.project(target, result));
-    if (!request.is_live()) return;
+  for (const std::string& target : targets) {
+    if (is_wanted(request, target)) RETURN_IF_ERROR(send_result(request, target, rules_.project(target, result)));
   }
-  if (context_.config.spec.terminal) send_result(request, "", lift(result));
-  if (!request.is_live()) return;
+  if (context_.config.spec.terminal) RETURN_IF_ERROR(send_result(request, "", lift(result)));
   streams_.deliver(request);  // what is still held counts as taken
   requests_.check(request);
+  return ok_status();
 }
 
-void OutputRouter::send_result(LoopRequest& request, const std::string& target, Result<Lifted> lifted) {
+Status OutputRouter::send_result(LoopRequest& request, const std::string& target, Result<Lifted> lifted) {
   if (!lifted.ok()) {
-    const std::string what = target.empty() ? "the result" : fmt::format("the result for '{}'", target);
-    return context_.fail(request, lifted.status().with_prefix(what));
+    return lifted.status().with_prefix(target.empty() ? "the result" : fmt::format("the result for '{}'", target));
   }
   const std::size_t size_bytes = size_of(*lifted);
-  sender_.add(request, target,
-              {.kind = OutItem::Kind::kResult, .lifted = std::move(lifted).value(), .size_bytes = size_bytes});
+  return sender_.add(request, target,
+                     {.kind = OutItem::Kind::kResult, .lifted = std::move(lifted).value(), .size_bytes = size_bytes});
 }
 
 // What goes to a stage from which no terminal of the request can be reached is of no use.

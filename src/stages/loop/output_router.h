@@ -22,17 +22,17 @@ class OutputRouter {
                RequestTable& requests)
       : context_(context), rules_(rules), sender_(sender), work_(work), streams_(streams), requests_(requests) {}
 
-  // An output for one request. One for a request that has ended, or after its result, is ignored.
-  // A delta of the worker, inside its call; `to_all`: to the stages that it streams to. False: it is untouched.
-  bool take_now(ReqId id, Body& delta, bool to_all);
-  void on_output(LoopRequest& request, WorkOutput& output);
+  // Of a request that has ended, or after its result, both are ignored. An error: why the request has to end.
+  // Sends a chunk where it goes.
+  Status send(LoopRequest& request, WorkOutput& output);
+  // All else: a result, which is sent, a failure, or that the worker has dropped the request.
+  Status end(LoopRequest& request, const WorkOutput& output);
 
  private:
-  void on_chunk(LoopRequest& request, WorkOutput& output);
-  void on_result(LoopRequest& request, const Value& result);
-  bool add_now(LoopRequest& request, Body& body, bool to_client);
-  void stream_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item);
-  void send_result(LoopRequest& request, const std::string& target, Result<Lifted> lifted);
+  Status send_to_stages(LoopRequest& request, const WorkOutput& output, const OutItem& item);
+  Status send_results(LoopRequest& request, const Value& result);
+  Status send_result(LoopRequest& request, const std::string& target, Result<Lifted> lifted);
+  const std::string* only_target(const LoopRequest& request, bool to_client) const;
   bool is_wanted(const LoopRequest& request, const std::string& target) const;
   const std::vector<std::string>& stream_targets(const LoopRequest& request) const;
 

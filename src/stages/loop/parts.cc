@@ -2,26 +2,6 @@
 
 namespace millrace::loop {
 
-// The lease decides how long a coordinator may be away: for a batch, one that is unavailable has no capacity.
-Status send_batch(LoopContext& context, const Outgoing::Receiver& to, wire::Message& message) {
-  if (auto* chunks = std::get_if<wire::ChunkBatch>(&message)) chunks->from = context.origin();
-  if (auto* acks = std::get_if<wire::AckBatch>(&message)) acks->from = context.origin();
-  Status status;
-  if (to.stage.empty()) {
-    status = context.env.coordinator->send(message);
-    if (status.code() == StatusCode::kUnavailable) status = Status(StatusCode::kResourceExhausted, status.message());
-  } else {
-    const wire::Peer* peer = context.book.find(to.stage, to.replica);
-    if (!peer || peer->incarnation != to.incarnation) {
-      return error(StatusCode::kUnavailable, "replica {} is not in the table of peers", to.replica);
-    }
-    ASSIGN_OR_RETURN(Outbox * outbox, context.book.outbox(*peer));
-    status = outbox->send(message);
-  }
-  if (is_refused_for_now(status)) ++context.counters.refusals;
-  return status;
-}
-
 StageLoopBooks StageLoopParts::books() const {
   StageLoopBooks books;
   books.requests = requests.size();
@@ -35,10 +15,10 @@ StageLoopBooks StageLoopParts::books() const {
   books.tombstones = requests.tombstones().size();
   for (const auto& [id, request] : requests.all()) {
     if (!request->is_live()) ++books.ending;
-    for (const auto& [from, edge] : request->in) books.held_chunks += edge.held.size();
-    for (const auto& [target, edge] : request->out) books.queued_items += edge.queue.size();
-    books.queued_bytes += request->waiting_bytes;
-    books.worker_events += request->to_worker.size();
+    for (const auto& [from, edge] : request->in.edges) books.held_chunks += edge.held.size();
+    for (const auto& [target, edge] : request->out.edges) books.queued_items += edge.queue.size();
+    books.queued_bytes += request->out.waiting_bytes;
+    books.worker_events += request->work.waiting.size();
   }
   return books;
 }

@@ -105,6 +105,13 @@ void RelayCalls::collect(std::vector<CallEnd>& out) {
   }
 }
 
+bool RelayCalls::is_open(ReqId request) const {
+  const auto [first, last] = of_request_.equal_range(request);
+  return std::any_of(first, last, [this](const auto& entry) {
+    return open_.at(entry.second).purpose.kind != CallPurpose::Kind::kDrain;
+  });
+}
+
 void RelayCalls::cancel(ReqId request) {
   const auto [first, last] = of_request_.equal_range(request);
   for (auto it = first; it != last; ++it) {

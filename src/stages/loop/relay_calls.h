@@ -54,6 +54,8 @@ class RelayCalls {
   // All that is open for a request; the ends are collected as of any other.
   void cancel(ReqId request);
 
+  // Something of the request is open, besides drains.
+  bool is_open(ReqId request) const;
   std::size_t open_puts() const { return puts_; }
   std::size_t open_gets() const { return open_.size() - puts_; }
 

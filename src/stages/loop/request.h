@@ -2,6 +2,7 @@
 // in the files beside it. Thread safety: the loop's thread.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <map>
@@ -26,18 +27,23 @@ struct EdgeEnd {
 // What one stage sends here for the request. Chunks come in order without a gap; bytes may come in any order; the
 // worker gets the chunks in order.
 struct InEdge {
+  // What has come (InputStreams).
   EdgeEnd source;
   uint64_t next = 0;                             // the number that is wanted
-  uint64_t delivered = 0;                        // values and deltas given to the worker's host
-  uint64_t acked = 0;                            // numbers acknowledged
   std::map<uint64_t, std::optional<Body>> held;  // by number: being fetched, or waiting for its turn
-  uint64_t swept = 0;                            // `next` when silent senders were last looked for
-  uint32_t silent_sweeps = 0;                    // since a chunk has come
   bool streams = false;                          // a value, a delta or the end of the stream has come
   std::optional<uint64_t> total;                 // of values and deltas, when the end has come
   bool end_queued = false;                       // chunks_done() is on its way to the worker
   bool has_result = false;                       // its header has come: the last chunk of the edge
   bool result_here = false;                      // and its bytes
+
+  // What the worker has taken of it (WorkQueue).
+  uint64_t delivered = 0;  // values and deltas given to its host
+
+  // What its sender knows of that (InputAcks).
+  uint64_t acked = 0;          // numbers acknowledged
+  uint64_t swept = 0;          // `next` when silent senders were last looked for
+  uint32_t silent_sweeps = 0;  // since a chunk has come
 
   // Numbers from 0 that need nothing of the sender any more.
   uint64_t taken() const {
@@ -84,35 +90,57 @@ struct OutEdge {
   }
 };
 
+// The three records of a request, each written by the part that it names.
+
+// What has come for it. Payloads: FanIn. Edges, and what was reported of them: InputStreams.
+struct RequestInputs {
+  std::map<std::string, InPayload> payloads;  // by source
+  std::optional<std::vector<std::string>> expected;
+  bool started = false;                 // the payload is whole and on its way to the worker
+  std::size_t complete = 0;             // sources that were reported to the coordinator as such
+  std::map<std::string, InEdge> edges;  // by source
+
+  bool fetches_payload() const {
+    return std::any_of(payloads.begin(), payloads.end(), [](const auto& entry) { return !entry.second.here; });
+  }
+};
+
+// Where it stands with the worker: WorkQueue.
+struct RequestWork {
+  enum class State : uint8_t { kUnknown, kKnown, kDropping, kGone };
+  State state = State::kUnknown;
+  bool resulted = false;          // the worker has put out its result
+  bool in_line = false;           // `waiting` is tried again
+  std::deque<WorkEvent> waiting;  // what the worker's host has not taken yet
+
+  bool is_over() const { return state == State::kGone && waiting.empty(); }
+};
+
+// What goes out for it: EdgeSender.
+struct RequestOutputs {
+  std::optional<std::vector<std::string>> stream_targets;  // known from the start on
+  std::map<std::string, OutEdge> edges;                    // by target
+  std::size_t waiting_chunks = 0;
+  std::size_t waiting_bytes = 0;
+  bool congested = false;  // and the worker's host knows
+};
+
 struct LoopRequest {
   enum class Phase : uint8_t { kLive, kEnding };
-  enum class InWorker : uint8_t { kUnknown, kKnown, kDropping, kGone };
 
+  // As it came (Intake).
   ReqId id;
-  Phase phase = Phase::kLive;
-  bool aborted = false;  // an AbortAck is owed when all is over
   int64_t deadline_ms = 0;
   std::vector<std::string> terminals;
   std::vector<wire::RouteHop> route;  // the replicas that serve it
 
-  std::map<std::string, InPayload> payloads;  // by source
-  std::optional<std::vector<std::string>> expected;
-  int fetching_payloads = 0;
-  bool started = false;              // the payload is whole and on its way to the worker
-  bool resulted = false;             // the worker has put out its result
-  std::size_t inputs_complete = 0;   // sources that were reported to the coordinator as such
-  std::map<std::string, InEdge> in;  // by source
+  // How it ends (RequestEnds).
+  Phase phase = Phase::kLive;
+  bool aborted = false;  // an AbortAck is owed when all is over
 
-  InWorker in_worker = InWorker::kUnknown;
-  std::deque<WorkEvent> to_worker;
-  bool in_worker_line = false;
-
-  std::optional<std::vector<std::string>> stream_targets;  // known from the start on
-  std::map<std::string, OutEdge> out;
-  std::size_t waiting_chunks = 0;
-  std::size_t waiting_bytes = 0;
-  bool congested = false;  // and the worker's host knows
-  int calls = 0;           // puts and gets that are open
+  RequestInputs in;
+  RequestWork work;
+  RequestOutputs out;
 
   bool is_live() const { return phase == Phase::kLive; }
 };

@@ -40,8 +40,8 @@ void RequestEnds::abort(ReqId id) {
 void RequestEnds::cancel(LoopRequest& request) {
   requests_.end(request);
   sender_.drop(request);
-  for (auto& [from, edge] : request.in) edge.held.clear();
-  request.payloads.clear();
+  streams_.drop(request);
+  fan_in_.drop(request);
   calls_.cancel(request.id);
   work_.drop(request);
   context_.more_to_settle = true;
@@ -60,7 +60,7 @@ void RequestEnds::fail_all(const Status& why) {
 
 void RequestEnds::fail_worker_requests(const Status& why) {
   for (const auto& [id, request] : requests_.all()) {
-    if (request->in_worker == LoopRequest::InWorker::kKnown) fail(*request, why);
+    if (request->work.state == RequestWork::State::kKnown) fail(*request, why);
   }
 }
 
@@ -71,30 +71,20 @@ void RequestEnds::fail_overdue() {
   }
 }
 
-// A sender in the middle of a stream.
-std::string RequestEnds::lost_sender(const LoopRequest& request) const {
-  for (const auto& [from, edge] : request.in) {
-    if (!edge.streams || edge.total) continue;  // all of it is on its way
-    if (context_.book.standing(from, edge.source.replica, edge.source.incarnation) == Standing::kGone) return from;
-  }
-  return {};
-}
-
 void RequestEnds::fail_of_lost_peers() {
   for (const auto& [id, request] : requests_.all()) {
     if (!request->is_live()) continue;
-    std::string lost = lost_sender(*request);
+    std::string lost = streams_.lost_sender(*request);
     if (lost.empty()) lost = sender_.lost_receiver(*request);
     if (!lost.empty()) fail(*request, error(StatusCode::kUnavailable, "stage '{}' died", lost));
   }
 }
 
 bool RequestEnds::is_over(const LoopRequest& request) const {
-  const bool worker_gone = request.in_worker == LoopRequest::InWorker::kGone;
-  if (request.calls > 0 || !worker_gone || !request.to_worker.empty()) return false;
+  if (!request.work.is_over() || calls_.is_open(request.id)) return false;
   if (!request.is_live()) return true;
-  if (!request.resulted) return false;
-  return std::all_of(request.out.begin(), request.out.end(), [](const auto& edge) {
+  if (!request.work.resulted) return false;
+  return std::all_of(request.out.edges.begin(), request.out.edges.end(), [](const auto& edge) {
     return edge.second.queue.empty() && edge.second.flushed == edge.second.sent;
   });
 }

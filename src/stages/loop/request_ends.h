@@ -10,6 +10,7 @@
 #include <string>
 
 #include "stages/loop/edge_sender.h"
+#include "stages/loop/fan_in.h"
 #include "stages/loop/input_acks.h"
 #include "stages/loop/notices.h"
 #include "stages/loop/work_queue.h"
@@ -18,17 +19,20 @@ namespace millrace::loop {
 
 class RequestEnds {
  public:
-  RequestEnds(LoopContext& context, RequestTable& requests, RelayCalls& calls, EdgeSender& sender, WorkQueue& work,
-              InputAcks& acks, Notices& notices)
+  RequestEnds(LoopContext& context, RequestTable& requests, RelayCalls& calls, FanIn& fan_in, InputStreams& streams,
+              EdgeSender& sender, WorkQueue& work, InputAcks& acks, Notices& notices)
       : context_(context),
         requests_(requests),
         calls_(calls),
+        fan_in_(fan_in),
+        streams_(streams),
         sender_(sender),
         work_(work),
         acks_(acks),
         notices_(notices) {}
 
-  // As LoopContext::fail.
+  // Ends the request with this error; nothing happens to one that is not live. The request stays valid until the step's
+  // next sweep, in its ending phase.
   void fail(LoopRequest& request, Status why);
   void abort(ReqId id);
   // All of them, without a message: the lease that they belonged to is lost.
@@ -47,11 +51,12 @@ class RequestEnds {
   void cancel(LoopRequest& request);
   bool is_over(const LoopRequest& request) const;
   void erase(LoopRequest& request);
-  std::string lost_sender(const LoopRequest& request) const;
 
   LoopContext& context_;
   RequestTable& requests_;
   RelayCalls& calls_;
+  FanIn& fan_in_;
+  InputStreams& streams_;
   EdgeSender& sender_;
   WorkQueue& work_;
   InputAcks& acks_;

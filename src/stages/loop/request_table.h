@@ -47,7 +47,7 @@ class RequestTable {
 
   // Something has happened after which it may be over.
   void check(const LoopRequest& request) {
-    if (request.resulted || !request.is_live()) to_check_.push_back(request.id);
+    if (request.work.resulted || !request.is_live()) to_check_.push_back(request.id);
   }
   std::vector<ReqId> take_to_check() { return std::exchange(to_check_, {}); }
 

@@ -16,16 +16,6 @@ const char* span_name(WorkEvent::Kind kind) {
 
 }  // namespace
 
-class ThreadWorkerHost::ThreadEmit : public OutputEmit {
- public:
-  explicit ThreadEmit(ThreadWorkerHost& host) : OutputEmit(host.congestion_), host_(host) {}
-
- private:
-  void push(WorkOutput&& output) override { host_.push(std::move(output)); }
-
-  ThreadWorkerHost& host_;
-};
-
 ThreadWorkerHost::ThreadWorkerHost(WorkerLoad::Make make, std::function<void()> wake, const char* thread_name)
     : make_(std::move(make)), wake_(std::move(wake)), thread_name_(thread_name), thread_([this] { serve(); }) {}
 
@@ -132,7 +122,7 @@ void ThreadWorkerHost::work(WorkEvent& event, Emit& emit) {
 void ThreadWorkerHost::serve() {
   trace::name_thread(thread_name_);
   if (!load()) return;
-  ThreadEmit emit(*this);
+  OutputEmit emit(*this);
   int wait_ms = Worker::kNever;
   while (!events_.closed()) {
     std::optional<WorkEvent> event = events_.pop(wait_ms);

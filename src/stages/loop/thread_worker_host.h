@@ -39,12 +39,11 @@ class ThreadWorkerHost : public WorkerHost {
   State state() const override { return state_.load(std::memory_order_acquire); }
 
  private:
-  class ThreadEmit;
   bool load();
   void serve();
   void work(WorkEvent& event, Emit& emit);
   void describe_now();
-  void push(WorkOutput&& output);
+  void push(WorkOutput&& output) override;
 
   WorkerLoad::Make make_;
   std::unique_ptr<Worker> worker_;  // the thread's own; pulse(), drain() and holds() are for any

@@ -9,35 +9,35 @@ void WorkQueue::copy_for_wait(WorkEvent& event) {
 }
 
 void WorkQueue::add(LoopRequest& request, WorkEvent event) {
-  request.to_worker.push_back(std::move(event));
-  if (!request.in_worker_line) post_all(request);
-  if (!request.to_worker.empty()) copy_for_wait(request.to_worker.back());
+  request.work.waiting.push_back(std::move(event));
+  if (!request.work.in_line) post_all(request);
+  if (!request.work.waiting.empty()) copy_for_wait(request.work.waiting.back());
 }
 
 void WorkQueue::post_all(LoopRequest& request) {
   WorkerHost& worker = *context_.env.worker;
-  request.in_worker_line = false;
-  while (!request.to_worker.empty()) {
-    WorkEvent& event = request.to_worker.front();
+  request.work.in_line = false;
+  while (!request.work.waiting.empty()) {
+    WorkEvent& event = request.work.waiting.front();
     const WorkEvent::Kind kind = event.kind;
-    const auto edge = request.in.find(event.from);
-    const bool congested = kind == WorkEvent::Kind::kChunk && request.congested;
+    const auto edge = request.in.edges.find(event.from);
+    const bool congested = kind == WorkEvent::Kind::kChunk && request.out.congested;
     if (!congested && worker.waiting() >= kUncopiedEvents) copy_for_wait(event);
     if (congested || !worker.post(event, context_.now_ms)) {
       if (!congested) ++context_.counters.refusals;
-      request.in_worker_line = true;
+      request.work.in_line = true;
       line_.push_back(request.id);
       return context_.retry_soon();
     }
     posted(request);
-    if (kind == WorkEvent::Kind::kDrop) request.in_worker = LoopRequest::InWorker::kDropping;
+    if (kind == WorkEvent::Kind::kDrop) request.work.state = RequestWork::State::kDropping;
     if (kind == WorkEvent::Kind::kChunk) chunk_posted(request, edge->first, edge->second);
-    request.to_worker.pop_front();
+    request.work.waiting.pop_front();
   }
 }
 
 bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta) {
-  if (!request.to_worker.empty() || request.in_worker_line || request.congested) return false;
+  if (!request.work.waiting.empty() || request.work.in_line || request.out.congested) return false;
   if (!context_.env.worker->post_delta(request.id, from, delta, context_.now_ms)) return false;
   posted(request);
   chunk_posted(request, from, edge);
@@ -47,7 +47,7 @@ bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& e
 // The worker's host has taken an event.
 void WorkQueue::posted(LoopRequest& request) {
   context_.more_to_settle = true;
-  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kKnown;
+  if (request.work.state == RequestWork::State::kUnknown) request.work.state = RequestWork::State::kKnown;
 }
 
 void WorkQueue::chunk_posted(LoopRequest& request, const std::string& from, InEdge& edge) {
@@ -56,13 +56,23 @@ void WorkQueue::chunk_posted(LoopRequest& request, const std::string& from, InEd
   acks_.acknowledge_if_due(request.id, from, edge);
 }
 
+void WorkQueue::finish(LoopRequest& request) {
+  request.work.resulted = true;
+  drop(request);
+}
+
+void WorkQueue::on_dropped(LoopRequest& request) {
+  request.work.state = RequestWork::State::kGone;
+  requests_.check(request);
+}
+
 void WorkQueue::drop(LoopRequest& request) {
-  for (const WorkEvent& event : request.to_worker) {
-    if (event.kind == WorkEvent::Kind::kChunk) ++request.in.at(event.from).delivered;
+  for (const WorkEvent& event : request.work.waiting) {
+    if (event.kind == WorkEvent::Kind::kChunk) ++request.in.edges.at(event.from).delivered;
   }
-  request.to_worker.clear();
-  if (request.in_worker == LoopRequest::InWorker::kUnknown) request.in_worker = LoopRequest::InWorker::kGone;
-  if (request.in_worker == LoopRequest::InWorker::kKnown) {
+  request.work.waiting.clear();
+  if (request.work.state == RequestWork::State::kUnknown) request.work.state = RequestWork::State::kGone;
+  if (request.work.state == RequestWork::State::kKnown) {
     add(request, {.kind = WorkEvent::Kind::kDrop, .id = request.id});
   }
   requests_.check(request);

@@ -28,8 +28,14 @@ class WorkQueue {
   void add(LoopRequest& request, WorkEvent event);
   // A delta for a request of which nothing waits goes straight to the host. False: it has to wait; it is untouched.
   bool add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta);
-  // The worker gets drop() as its last call for this request, or nothing where it does not know the request.
+  // The worker has put out the result of the request, or it ends otherwise: what waits is not wanted, and the worker
+  // gets drop() as its last call for this request, or nothing where it does not know the request.
+  void finish(LoopRequest& request);
   void drop(LoopRequest& request);
+  // It has taken the drop.
+  void on_dropped(LoopRequest& request);
+  // A chunk that comes after the result, which the worker does not want.
+  static void skip(InEdge& edge) { ++edge.delivered; }
   // One that belongs to no request. It waits while the worker loads or is full, and then comes before requests that
   // wait. False: it is refused, kMaxWaitingCommands wait.
   bool add_command(wire::AdminRequest command);

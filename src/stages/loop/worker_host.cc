@@ -46,37 +46,39 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
 }  // namespace
 
 void OutputEmit::chunk(ReqId id, Value value) {
-  push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(value)});
+  host_.push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(value)});
 }
 
 void OutputEmit::chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) {
-  push({.kind = WorkOutput::Kind::kChunk,
-        .id = id,
-        .body = std::move(value),
-        .target = WorkOutput::Target{target, modality}});
+  host_.push({.kind = WorkOutput::Kind::kChunk,
+              .id = id,
+              .body = std::move(value),
+              .target = WorkOutput::Target{target, modality}});
 }
 
 void OutputEmit::tokens(ReqId id, wire::TokenDelta delta) {
-  push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(delta)});
+  host_.push({.kind = WorkOutput::Kind::kChunk, .to_all = true, .id = id, .body = std::move(delta)});
 }
 
 void OutputEmit::text(ReqId id, wire::TextDelta delta) {
-  push({.kind = WorkOutput::Kind::kChunk, .id = id, .body = std::move(delta)});
+  host_.push({.kind = WorkOutput::Kind::kChunk, .id = id, .body = std::move(delta)});
 }
 
 void OutputEmit::result(ReqId id, Value value) {
-  push({.kind = WorkOutput::Kind::kResult, .id = id, .body = std::move(value)});
+  host_.push({.kind = WorkOutput::Kind::kResult, .id = id, .body = std::move(value)});
 }
 
 void OutputEmit::fail(ReqId id, Status status) {
   // Else the request would end as if it had a result.
   if (status.ok()) status = internal_error("the worker failed the request without saying why");
-  push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
+  host_.push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
 }
 
 void OutputEmit::reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) {
-  push({.kind = WorkOutput::Kind::kReply, .reply = WorkOutput::Reply{command, reply, weights}});
+  host_.push({.kind = WorkOutput::Kind::kReply, .reply = WorkOutput::Reply{command, reply, weights}});
 }
+
+bool OutputEmit::congested(ReqId id) const { return host_.congestion_.has(id); }
 
 void Congestion::set(ReqId id, bool congested) {
   std::lock_guard lock(mutex_);
@@ -158,25 +160,6 @@ Status WorkerLoad::failure() const {
   return failure_;
 }
 
-// Gives deltas to the loop at once, where nothing waits before them, and collects the rest.
-class InlineWorkerHost::DirectEmit : public OutputEmit {
- public:
-  explicit DirectEmit(InlineWorkerHost& host) : OutputEmit(host.congestion_), host_(host) {}
-  void tokens(ReqId id, wire::TokenDelta delta) override { give(id, std::move(delta), true); }
-  void text(ReqId id, wire::TextDelta delta) override { give(id, std::move(delta), false); }
-
- private:
-  void give(ReqId id, Body delta, bool to_all) {
-    // Only where nothing waits: a delta that overtook an earlier output, perhaps of its own request, would break the
-    // stream.
-    if (host_.outputs_.empty() && host_.take_delta_(id, delta, to_all)) return;
-    push({.kind = WorkOutput::Kind::kChunk, .to_all = to_all, .id = id, .body = std::move(delta)});
-  }
-  void push(WorkOutput&& output) override { host_.outputs_.push_back(std::move(output)); }
-
-  InlineWorkerHost& host_;
-};
-
 InlineWorkerHost::InlineWorkerHost(std::unique_ptr<Worker> worker) : worker_(std::move(worker)) {}
 
 InlineWorkerHost::InlineWorkerHost(WorkerLoad::Make make, std::function<void()> wake) : state_(State::kLoading) {
@@ -216,7 +199,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
   // Copied first: the call moves the event away.
   const WorkEvent::Kind kind = event.kind;
   const ReqId id = event.id;
-  DirectEmit emit(*this);
+  OutputEmit emit(*this);
   if (kind == WorkEvent::Kind::kAdmin) {
     call_admin(*worker_, *event.command, now_ms, emit);
   } else {
@@ -232,7 +215,7 @@ bool InlineWorkerHost::post(WorkEvent& event, int64_t now_ms) {
 bool InlineWorkerHost::post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms) {
   if (closed_) return true;
   if (state() != State::kReady) return state() == State::kFailed;
-  DirectEmit emit(*this);
+  OutputEmit emit(*this);
   // As post(), without an event: deltas come for each token, and moving an event costs more than the call.
   const Status status = caught([&] { deliver_chunk(*worker_, id, from, delta, emit); });
   if (!status.ok()) emit.fail(id, status);
@@ -242,7 +225,7 @@ bool InlineWorkerHost::post_delta(ReqId id, const std::string& from, Body& delta
 }
 
 void InlineWorkerHost::tick(int64_t now_ms) {
-  DirectEmit emit(*this);
+  OutputEmit emit(*this);
   const int wait_ms = call_tick(*worker_, now_ms, emit, outputs_);
   ++calls_;
   due_ms_ = wait_ms == Worker::kNever ? kNoWake : now_ms + wait_ms;

@@ -77,24 +77,23 @@ class Congestion {
   std::set<ReqId> ids_;
 };
 
-// Turns the calls of a worker into outputs for the loop. A host decides where they go.
+class WorkerHost;
+
+// Turns the calls of a worker into outputs for the loop.
 class OutputEmit : public Emit {
  public:
-  explicit OutputEmit(const Congestion& congestion) : congestion_(congestion) {}
+  explicit OutputEmit(WorkerHost& host) : host_(host) {}
   void chunk(ReqId id, Value value) override;
   void chunk_to(ReqId id, const std::string& target, Value value, const std::string& modality) override;
-  bool congested(ReqId id) const override { return congestion_.has(id); }
+  bool congested(ReqId id) const override;
   void tokens(ReqId id, wire::TokenDelta delta) override;
   void text(ReqId id, wire::TextDelta delta) override;
   void result(ReqId id, Value value) override;
   void fail(ReqId id, Status status) override;
   void reply(uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) override;
 
- protected:
-  virtual void push(WorkOutput&& output) = 0;
-
  private:
-  const Congestion& congestion_;
+  WorkerHost& host_;
 };
 
 // Making and loading a worker on a thread, which takes long; the loop reads how far it is. Thread safety: run() on one
@@ -132,10 +131,6 @@ class WorkerHost {
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
   // The same for a kChunk of one delta.
   virtual bool post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms);
-  // Takes a delta of the worker to its receiver, inside the worker's call. False: it has to wait; it is untouched.
-  using TakeDelta = std::function<bool(ReqId id, Body& delta, bool to_all)>;
-  // Asked by a host without a thread, for deltas before which nothing waits.
-  void on_delta(TakeDelta take) { take_delta_ = std::move(take); }
   // What Emit::congested() returns for a request. The loop resets it before it forgets the request.
   void congest(ReqId id, bool congested) { congestion_.set(id, congested); }
   // Appends the worker's outputs since the last call.
@@ -156,9 +151,12 @@ class WorkerHost {
   virtual void close() = 0;
 
  protected:
+  friend class OutputEmit;
+  // One output more for collect(). Called inside a call of the worker.
+  virtual void push(WorkOutput&& output) = 0;
+
   Congestion congestion_;
   WorkerLoad load_;
-  TakeDelta take_delta_ = [](ReqId, Body&, bool) { return false; };
 };
 
 // Calls the worker for one event of a request, and turns exceptions into failures.
@@ -190,7 +188,7 @@ class InlineWorkerHost : public WorkerHost {
   void close() override;
 
  private:
-  class DirectEmit;
+  void push(WorkOutput&& output) override { outputs_.push_back(std::move(output)); }
   void tick(int64_t now_ms);
 
   std::unique_ptr<Worker> worker_;  // the loader's until it is ready
