@@ -36,6 +36,8 @@ class MediaParts {
                            std::initializer_list<std::string_view> others);
   // An audio that is no part of a message: an uploaded file. `where`: the name of its field.
   Status add_audio(std::string bytes, const std::string& where);
+  // One that was taken before, of an earlier request.
+  Status add_taken(const PromptItem& item, const std::string& where) { return add_item(item, where); }
   // All that were taken, in their sequence; null: none. kUnavailable: some must be fetched first (api/media_urls.h).
   Result<PromptMediaList> list() &&;
 

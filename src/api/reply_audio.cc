@@ -31,7 +31,7 @@ Status Reply::take_audio(Choice& choice, std::span<const float> samples) {
   }
   std::string out;
   if (!started_) begin_stream(out);
-  EventWriter events(out, members(choice));
+  EventWriter events(out, members(choice), format_->stream_form());
   RETURN_IF_ERROR(format_->audio(samples, events));
   responder_->write(out);
   return ok_status();

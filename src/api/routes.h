@@ -9,7 +9,7 @@
 // (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page),
 // info.cc (/server_info, /model_info, /metrics), admin.cc (/abort_request, /flush_cache, /start_profile,
 // /stop_profile), live_view.cc
-// (/live/events).
+// (/live/events), realtime/ (/v1/realtime).
 //
 // Thread safety: add_routes() before the server starts. Handlers run on the HTTP server's two threads, at the same time
 // (http/server.h): what they share is the ApiContext, which is constant then, and behind it the Engine, the
@@ -86,6 +86,7 @@ void add_upload_route(ApiContext& context, const std::string& pattern, PostHandl
 void add_chat_routes(ApiContext& context);
 void add_audio_routes(ApiContext& context);
 void add_speech_routes(ApiContext& context);
+void add_realtime_routes(ApiContext& context);
 void add_messages_routes(ApiContext& context);
 void add_ollama_routes(ApiContext& context);
 void add_llama_routes(ApiContext& context);

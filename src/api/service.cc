@@ -128,6 +128,7 @@ void add_routes(ApiContext& context) {
   add_chat_routes(context);
   add_audio_routes(context);
   add_speech_routes(context);
+  add_realtime_routes(context);
   add_messages_routes(context);
   add_responses_routes(context);
   add_ollama_routes(context);

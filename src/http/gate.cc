@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "http/target.h"
+#include "http/upgrade.h"
 
 namespace millrace::http {
 namespace {
@@ -26,7 +27,12 @@ std::string_view bearer_token(const std::string* field) {
 std::string_view token_of(const RequestHead& head) {
   const std::string* authorization = head.headers.find("authorization");
   const std::string* key = head.headers.find("x-api-key");
-  return authorization == nullptr && key != nullptr ? std::string_view(*key) : bearer_token(authorization);
+  if (authorization != nullptr) return bearer_token(authorization);
+  if (key != nullptr) return *key;
+  for (std::string_view protocol : offered_protocols(head.headers)) {  // a page's WebSocket can set nothing else
+    if (protocol.starts_with(kKeyProtocol)) return protocol.substr(kKeyProtocol.size());
+  }
+  return "";
 }
 
 // Whether a URL or an origin is of the page that this server itself serves: its authority is the Host that the browser

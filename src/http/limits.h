@@ -32,6 +32,10 @@ struct Limits {
   std::chrono::milliseconds write_stall_timeout{60'000};  // a client that takes no byte: aborted
   // A stream of events that was silent for so long gets a comment, so that no proxy takes it for a dead one; 0: none.
   std::chrono::milliseconds event_stream_ping{15'000};
+  // Of WebSockets.
+  std::size_t websocket_message_bytes = 8 << 20;  // of one message that a client sends: closed with 1009
+  std::size_t websocket_unread_bytes = 64 << 10;  // of messages to a client besides streams: above, none of its is read
+  std::chrono::milliseconds websocket_idle_timeout{600'000};  // without a message of the client: closed with 1001
   std::chrono::milliseconds linger_timeout{1'000};  // reading away what a refused client still sends before closing
 };
 

@@ -113,6 +113,8 @@ std::string_view reason_phrase(int status) {
       return "Misdirected Request";
     case 422:
       return "Unprocessable Content";
+    case 426:
+      return "Upgrade Required";
     case 429:
       return "Too Many Requests";
     case 431:

@@ -16,7 +16,7 @@ void add_method(std::string& allow, std::string_view method) {
 
 void Router::add(Route route) {
   CHECK(is_token(route.method));
-  CHECK(route.handler != nullptr);
+  CHECK((route.handler != nullptr) != (route.websocket != nullptr));
   CHECK(!route.pattern.empty() && route.pattern[0] == '/');
   for (const Entry& other : entries_) CHECK(other.route.method != route.method || other.route.pattern != route.pattern);
   Entry entry;

@@ -37,6 +37,7 @@
 #include "http/exchange.h"
 #include "http/limits.h"
 #include "http/message.h"
+#include "http/websocket.h"
 
 namespace millrace::http {
 
@@ -58,7 +59,11 @@ struct Route {
   std::size_t max_body_bytes = 0;  // 0: the server's limit
   // Renders the errors that the server itself answers on this route; unset: ServerOptions::render_error.
   std::function<Response(int status, std::string_view message, std::string_view request_id)> render_error = nullptr;
-  Handler handler;
+  Handler handler = nullptr;
+  // Instead of a handler: the route is a WebSocket, and speaks this subprotocol where the client offers it; "": none.
+  // The method is GET.
+  WebSocketOpener websocket = nullptr;
+  std::string websocket_protocol = "";
 };
 
 struct ServerOptions {

@@ -14,6 +14,7 @@
 
 #include "base/log.h"
 #include "http/admission.h"
+#include "http/upgrade.h"
 
 namespace millrace::http {
 namespace {
@@ -215,6 +216,10 @@ Session::Awaitable<Session::Next> Session::serve_one() {
   } else {
     route_ = route = decide();
   }
+  if (route != nullptr && route->websocket) {
+    const Next end = co_await run_websocket(*route);
+    co_return end;
+  }
   if (route != nullptr) {
     BodyReader reader(head_, body_limit(options, route));
     good = co_await read_body(reader, head_.expect_continue);
@@ -286,6 +291,50 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
     if (read_paused()) poll_for_fin();
   }
   co_return finish_exchange(stalled);
+}
+
+// False with refusal_ set.
+bool Session::open_websocket(const Route& route) {
+  HttpError wrong = check_upgrade(head_);
+  if (!wrong && !input().empty()) wrong = {400, "bytes behind a WebSocket's request; wanted none before its answer"};
+  if (wrong) {
+    refusal_ = render_error(context_.options, &route, wrong, request_id_);
+    if (wrong.status == 426) refusal_.headers.add("Upgrade", "websocket");
+    return false;
+  }
+  auto link = make_websocket_link(context_, socket_, shared_from_this(), [this] { notify(); });
+  WebSocketAnswer answer = route.websocket(*request_, link);
+  if (Response* refusal = std::get_if<Response>(&answer)) {
+    refusal_ = std::move(*refusal);
+    return false;
+  }
+  std::string protocol;
+  for (std::string_view offered : offered_protocols(head_.headers)) {
+    if (offered == route.websocket_protocol) protocol = offered;
+  }
+  websocket_ = std::move(link);
+  websocket_->start(head_, request_id_, protocol, std::get<std::shared_ptr<WebSocketHandler>>(std::move(answer)));
+  return true;
+}
+
+Session::Awaitable<Session::Next> Session::run_websocket(const Route& route) {
+  const bool opened = open_websocket(route);
+  if (!opened) {
+    keep_alive_ = false;
+    const Next refused = co_await refuse();
+    co_return refused;
+  }
+  count_status(101);
+  context_.counters.active.fetch_add(1, std::memory_order_relaxed);
+  while (!websocket_->done() && !closed_) {
+    if (context_.draining) websocket_->drain();
+    if (Clock::now() >= websocket_->idle_deadline()) websocket_->close_idle();
+    co_await wait(websocket_->idle_deadline());
+  }
+  websocket_->finish();
+  websocket_.reset();  // what is under way keeps it, and it keeps this session
+  context_.counters.active.fetch_sub(1, std::memory_order_relaxed);
+  co_return Next::kClose;
 }
 
 Session::Next Session::finish_exchange(bool stalled) {

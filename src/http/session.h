@@ -33,6 +33,7 @@
 #include "http/response_head.h"
 #include "http/router.h"
 #include "http/server.h"
+#include "http/websocket_link.h"
 
 namespace millrace::http {
 
@@ -119,6 +120,8 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<Next> refuse();
   Awaitable<Next> run_handler(const Route& route);
   void call_handler(const Route& route);
+  Awaitable<Next> run_websocket(const Route& route);
+  bool open_websocket(const Route& route);
   Awaitable<bool> flush();
   Awaitable<void> linger();
   Awaitable<void> wait(TimePoint deadline);
@@ -165,6 +168,7 @@ class Session : public std::enable_shared_from_this<Session> {
   bool evicted_ = false;
   bool idle_ = true;
   bool first_request_ = true;
+  std::shared_ptr<WebSocketLink> websocket_;  // which reads and writes from then on
   TimePoint idle_since_;
 
   // The request being served.

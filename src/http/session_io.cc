@@ -45,12 +45,12 @@ void Session::consume(std::size_t count) {
 }
 
 void Session::arm_read() {
-  if (reading_ || client_left() || read_paused()) return;
+  if (reading_ || client_left() || read_paused() || websocket_) return;
   reading_ = true;
   // Readiness, not a read: no buffer is held while nothing comes.
   socket_.async_wait(Socket::wait_read, [self = shared_from_this()](error_code ec) {
     self->reading_ = false;
-    if (self->closed_) return;
+    if (self->closed_ || self->websocket_) return;
     if (ec) {
       self->broken_ = true;
       self->notify();

@@ -1,0 +1,43 @@
+// RealtimeFormat: the events of one response, one line each, from response.output_item.added to response.done.
+//
+// Owner: the Reply. Thread safety: as ReplyFormat.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "api/realtime/answer.h"
+#include "api/reply_format.h"
+#include "stages/engine.h"
+
+namespace millrace::api {
+
+class RealtimeFormat : public ReplyFormat {
+ public:
+  RealtimeFormat(std::shared_ptr<RealtimeAnswer> answer, const ModelFacts& model)
+      : answer_(std::move(answer)), model_(model) {}
+
+  StreamForm stream_form() const override { return StreamForm::kLines; }
+  void opening(const ChoiceState& choice, EventWriter& out) override;
+  void events(const ChoiceState& choice, EventWriter& out) override;
+  Status audio(std::span<const float> samples, EventWriter& out) override;
+  std::string last_event() const override { return ""; }
+  std::string error_event(const ApiError& error) const override;
+  http::Response error_response(const ApiError& error) const override;
+  std::string choice(const ChoiceState& /*choice*/) override { return ""; }
+  std::string body(std::string /*choices*/, const wire::Usage& /*usage*/) override { return ""; }
+
+ private:
+  nlohmann::ordered_json event(std::string_view type, bool of_part) const;
+  nlohmann::ordered_json part() const;
+  void write(const nlohmann::ordered_json& event, EventWriter& out) const;
+  void write_end(const ChoiceState& choice, EventWriter& out) const;
+  nlohmann::ordered_json usage_json(const wire::Usage& usage) const;
+  void add_delta(std::string_view type, std::string_view delta, EventWriter& out) const;
+
+  const std::shared_ptr<RealtimeAnswer> answer_;
+  const ModelFacts& model_;
+};
+
+}  // namespace millrace::api
