@@ -74,6 +74,7 @@ void WebSocketLink::start(const RequestHead& head, const std::string& request_id
   for (const Header& field : head.headers) request.insert(field.name, field.value);
   auto& ws = stream_->ws;
   ws.read_message_max(limits.websocket_message_bytes);
+  ws.auto_fragment(false);  // a message is in memory anyway
   beast::websocket::stream_base::timeout timeouts{};
   timeouts.handshake_timeout = limits.header_timeout;
   timeouts.idle_timeout = limits.write_stall_timeout;  // of a peer that answers no ping
