@@ -13,7 +13,7 @@ namespace {
 // that forgot to answer.
 void call(const Route& route, RequestPtr request, const std::shared_ptr<Exchange>& exchange) {
   try {
-    route.handler(std::move(request), {exchange.get(), [exchange](Exchange*) { exchange->abandon(); }});
+    route.handler(std::move(request), make_responder(exchange));
   } catch (const std::exception& problem) {
     LOG_ERROR("the handler of {} {} failed: {}", route.method, route.pattern, problem.what());
     if (!exchange->send({.status = 500, .content_type = ""})) exchange->abort();

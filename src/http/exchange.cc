@@ -218,4 +218,9 @@ bool Exchange::client_gone() {
   return true;
 }
 
+ResponderPtr make_responder(std::shared_ptr<Exchange> exchange) {
+  Exchange* const answered = exchange.get();
+  return {answered, [exchange = std::move(exchange)](Exchange*) { exchange->abandon(); }};
+}
+
 }  // namespace millrace::http

@@ -138,4 +138,9 @@ class Exchange : public std::enable_shared_from_this<Exchange> {
   std::atomic<std::size_t> unsent_{0};
 };
 
+// A handler's hold on the exchange that it answers, however long that takes; of the Exchange, the responder's side is
+// its own. When the last one goes and there is no answer, the client gets a 500.
+using ResponderPtr = std::shared_ptr<Exchange>;
+ResponderPtr make_responder(std::shared_ptr<Exchange> exchange);
+
 }  // namespace millrace::http

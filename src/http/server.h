@@ -42,9 +42,6 @@
 namespace millrace::http {
 
 using RequestPtr = std::shared_ptr<Request>;
-// A handler's hold on the exchange that it answers, however long that takes; of the Exchange, the responder's side is
-// its own (http/exchange.h). When the last one goes and there is no answer, the client gets a 500.
-using ResponderPtr = std::shared_ptr<Exchange>;
 // Runs on the io thread, or on the bodies thread where the body is over Limits::inline_body_bytes. Not at all where the
 // client has left or the server was stopped while a large body waited. An exception that escapes is logged and becomes
 // a 500.

@@ -2,7 +2,7 @@
 //
 // A route with Route::websocket answers the handshake: it gives a handler, or the response that refuses. Messages come
 // to the handler one at a time, in their sequence. What an answer writes while it is made goes through open_stream(),
-// whose Responder is one as any other: the engine's sinks need not know that it is no HTTP response.
+// whose responder is one as any other: the engine's sinks need not know that it is no HTTP response.
 //
 // Thread safety: a WebSocket's functions from any thread. The handler's functions run on the io thread, and
 // on_message() on the bodies thread where the message is over Limits::inline_body_bytes; the others may run meanwhile.
@@ -14,11 +14,10 @@
 #include <string>
 #include <variant>
 
+#include "http/exchange.h"
 #include "http/message.h"
 
 namespace millrace::http {
-
-class Responder;
 
 // Why one side closes (RFC 6455 7.4.1).
 enum class CloseCode : uint16_t {
@@ -39,7 +38,7 @@ class WebSocket {
   virtual void close(CloseCode code, std::string reason) = 0;
   // Of an answer in messages: each line that is written is one, and so are the lines of a response that is sent whole.
   // One at a time: the next one after WebSocketHandler::on_stream_end().
-  virtual std::shared_ptr<Responder> open_stream(RequestLabel label) = 0;
+  virtual ResponderPtr open_stream(RequestLabel label) = 0;
 };
 
 class WebSocketHandler {

@@ -74,6 +74,7 @@ void WebSocketLink::start(const RequestHead& head, const std::string& request_id
   for (const Header& field : head.headers) request.insert(field.name, field.value);
   auto& ws = stream_->ws;
   ws.read_message_max(limits.websocket_message_bytes);
+  ws.auto_fragment(false);  // a message is in memory anyway
   beast::websocket::stream_base::timeout timeouts{};
   timeouts.handshake_timeout = limits.header_timeout;
   timeouts.idle_timeout = limits.write_stall_timeout;  // of a peer that answers no ping
@@ -153,12 +154,12 @@ void WebSocketLink::read_again() {
   read_next();
 }
 
-std::shared_ptr<Responder> WebSocketLink::open_stream(RequestLabel label) {
+ResponderPtr WebSocketLink::open_stream(RequestLabel label) {
   auto exchange = std::make_shared<Exchange>(hub_, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->take_stream();
   });
   exchange->set_label(std::move(label));
-  auto responder = std::make_shared<Responder>(exchange);
+  ResponderPtr responder = make_responder(exchange);
   bool gone = false;
   {
     std::lock_guard lock(mutex_);

@@ -58,7 +58,7 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
 
   void send(std::string text) override;
   void close(CloseCode code, std::string reason) override;
-  std::shared_ptr<Responder> open_stream(RequestLabel label) override;
+  ResponderPtr open_stream(RequestLabel label) override;
 
  private:
   struct Message {

@@ -25,7 +25,7 @@ class TestHandler : public WebSocketHandler {
     std::mutex mutex;
     std::condition_variable changed;
     int opened = 0, closed = 0, drained = 0, ended = 0, gone = 0;
-    std::shared_ptr<Responder> responder;
+    ResponderPtr responder;
     void note(int& count) {
       std::lock_guard lock(mutex);
       ++count;

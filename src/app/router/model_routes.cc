@@ -166,6 +166,7 @@ void ModelRoutes::add() {
   add_local("POST", "/models/unload", Access::kUser, &ModelRoutes::unload);
   for (const char* path : {"/ready", "/health", "/v1/health"})
     add_local("GET", path, Access::kPublic, &ModelRoutes::ready);
+  add_local("GET", "/v1/realtime", Access::kUser, &ModelRoutes::refuse_realtime);
   add_local("GET", "/metrics", Access::kPublic, &ModelRoutes::metrics);
   const auto constant = [this](const char* path, std::string body) {
     server_.add_route({.method = "GET", .pattern = path, .access = Access::kPublic, .handler = [body](auto, auto out) {
@@ -177,6 +178,12 @@ void ModelRoutes::add() {
   constant("/api/version", fmt::format(R"({{"version":"{}"}})", options_.version));
   if (options_.web) return http::add_static_files(server_, web_files());
   add_local("GET", "/", Access::kPublic, &ModelRoutes::hello);
+}
+
+// A connection that stays cannot be carried to a server that may be unloaded.
+void ModelRoutes::refuse_realtime(const http::RequestPtr&, const http::ResponderPtr& responder) {
+  refuse(responder, error(StatusCode::kUnsupported,
+                          "/v1/realtime is not served by a server of several models; wanted one with --model alone"));
 }
 
 Result<ServedModel> ModelRoutes::named(const std::string& name) const {

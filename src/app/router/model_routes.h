@@ -46,6 +46,7 @@ class ModelRoutes {
   void load(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void unload(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void ready(const http::RequestPtr& request, const http::ResponderPtr& responder);
+  void refuse_realtime(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void metrics(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void tags(const http::RequestPtr& request, const http::ResponderPtr& responder);
   void running(const http::RequestPtr& request, const http::ResponderPtr& responder);
