@@ -33,9 +33,9 @@ struct RadixNode;
 
 inline constexpr int64_t kNoDeadline = std::numeric_limits<int64_t>::max();
 
-// Its place among those that wait. WaitingQueue alone writes it.
-struct QueuePlace {
-  int64_t rank = 0;       // the place that the policy gives it, the smallest first; ties by arrival
+// Its position among those that wait. WaitingQueue alone writes it.
+struct QueuePosition {
+  int64_t rank = 0;       // the position that the policy gives it, the smallest first; ties by arrival
   int32_t skips = 0;      // others admitted after it was offered its place and did not fit
   int32_t overtaken = 0;  // others admitted while it was the oldest of all that wait
 };
@@ -77,8 +77,8 @@ struct Sequence {
   int64_t deadline_us = kNoDeadline;
   int64_t queue_deadline_us = kNoDeadline;
 
-  QueuePlace queue;  // while it waits
-  LastLook look;     // the same
+  QueuePosition queue;  // while it waits
+  LastLook look;        // the same
 
   // KV
   uint64_t weight_version = 0;  // that the KV was computed with
