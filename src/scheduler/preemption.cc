@@ -25,8 +25,8 @@ std::vector<Sequence*> AdmissionControl::preemption_victims(const Sequence& sequ
     reserved += growth_estimate(*other);
     for (int32_t i = 0; i < other->shared_pages; ++i) ++users[other->pages[static_cast<std::size_t>(i)].value];
   }
-  const int64_t needed = memory_.pages_for(sequence.length()) - std::max(0, sequence.look.matched) / memory_.page_size() +
-                         growth_estimate(sequence);
+  const int64_t needed = memory_.pages_for(sequence.length()) -
+                         std::max(0, sequence.look.matched) / memory_.page_size() + growth_estimate(sequence);
   int64_t room = memory_.available() - reserved;
   auto places = int64_t{options_.max_running_requests} - requests_.running_count();
   for (std::size_t count = 0; count < victims.size(); ++count) {

@@ -1,10 +1,12 @@
 #include "api/realtime/realtime_session.h"
 
 #include "api/content_blocks.h"
+#include "api/fields.h"
 #include "api/realtime/item_fields.h"
 #include "api/realtime/limits.h"
 #include "api/realtime/members.h"
 #include "api/realtime/server_events.h"
+#include "api/sampling_fields.h"
 #include "text/utf8.h"
 
 namespace millrace::api {
@@ -173,7 +175,8 @@ Status RealtimeSession::truncate_item(const Json& event) {
   if (!end) return invalid_argument("audio_end_ms is missing; wanted an integer in [0, {}]", total);
   std::string& text = item->parts.front().text;
   const double played = total == 0 ? 0 : static_cast<double>(*end) / static_cast<double>(total);
-  text = beginning(std::move(text), static_cast<std::size_t>(played * static_cast<double>(text.size())));
+  const auto kept_bytes = static_cast<std::size_t>(played * static_cast<double>(text.size()));
+  text = beginning(std::move(text), kept_bytes);
   item->spoken_samples = *end * kRealtimeRate / 1000;
   nlohmann::ordered_json truncated = server_event("conversation.item.truncated");
   truncated["item_id"] = id;

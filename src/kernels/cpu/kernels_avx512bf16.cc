@@ -1,6 +1,6 @@
-// linear of bf16 weights and activations with VDPBF16PS (AVX512_BF16): two products in each lane of an instruction, added
-// as linear_rounded.inl states. This file alone is compiled with that flag, beside AVX-512; see kernel_table.h for
-// what it must not do. No include but the table and the intrinsics.
+// linear of bf16 weights and activations with VDPBF16PS (AVX512_BF16): two products in each lane of an instruction,
+// added as linear_rounded.inl states. This file alone is compiled with that flag, beside AVX-512; see kernel_table.h
+// for what it must not do. No include but the table and the intrinsics.
 #if defined(__x86_64__)
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 reports the intrinsics' own "undefined" vectors

@@ -22,7 +22,7 @@ struct ZeroDenormals {
 
 // The bits of a bf16: to nearest, ties to even. NaN stays one. As f32_to_bf16() of kernels/half.h.
 static inline uint32_t rounded_bits(float x) {
-  uint32_t bits;
+  uint32_t bits = 0;
   __builtin_memcpy(&bits, &x, sizeof bits);
   if ((bits & 0x7fffffffu) > 0x7f800000u) return (bits >> 16) | 0x40u;
   return (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;

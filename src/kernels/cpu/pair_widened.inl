@@ -7,7 +7,7 @@ struct XPair {
 static inline uint32_t rounded_bits(float x);
 static inline float rounded(float x) {
   const uint32_t bits = rounded_bits(x) << 16;
-  float value;
+  float value = 0;
   __builtin_memcpy(&value, &bits, sizeof value);
   return value;
 }
