@@ -19,6 +19,7 @@ from test_text_hosts import COMPLETIONS, control_port, pipeline
 from test_weights import other_weights
 
 needs_etcd = pytest.mark.skipif(shutil.which("etcd") is None, reason="there is no etcd; Debian has it in etcd-server")
+TRIES = 20  # to get ports
 ASKED = {"prompt": "Once upon a time", "max_tokens": 40, "temperature": 0}
 
 
@@ -32,16 +33,22 @@ class Etcd:
     """One member, whose data outlives its process."""
 
     def __init__(self, folder):
-        self.folder, self.port, self.peers, self.process = folder, free_port(), free_port(), None
-        self.start()
+        self.folder, self.process = folder, None
+        for _ in range(TRIES):
+            self.port, self.peers = free_port(), free_port()
+            if self.start():
+                return
+        raise AssertionError(f"etcd ended {TRIES} times, each time with ports that were free before")
 
     def start(self):
+        """False: it ended, as where a program has taken one of its ports meanwhile."""
         url, peers = f"http://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peers}"
         self.process = subprocess.Popen(
             ["etcd", "--data-dir", str(self.folder), "--name", "one", "--listen-client-urls", url, "--advertise-client-urls", url,
              "--listen-peer-urls", peers, "--initial-advertise-peer-urls", peers, "--initial-cluster", f"one={peers}"],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env={**os.environ, "ETCD_UNSUPPORTED_ARCH": "arm64"})
-        wait_until(self.answers, "etcd")
+        wait_until(lambda: self.process.poll() is not None or self.answers(), "etcd")
+        return self.process.poll() is None
 
     def answers(self):
         with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{self.port}/health", timeout=5) as response:
@@ -156,7 +163,7 @@ def test_without_etcd_what_runs_goes_on(tmp_path):
         assert serves(a) == text
         with server_of(path, name, control_port()) as b:
             assert "Couldn't connect" in stands_by(b)
-            etcd.start()
+            assert etcd.start()
             wait_until(lambda: "etcd answers again" in a.output(), "renewal")
             wait_until(lambda: b.output().count("stands by") == 2, "the leader's address")
             assert serves(a) == text
@@ -233,7 +240,7 @@ def test_an_etcd_that_wants_a_user_gets_one_and_a_token_that_is_gone_is_got_anew
         text = serves(a)
         etcd.kill()  # and with it its tokens
         wait_until(lambda: "is not renewed" in a.output(), "warning")
-        etcd.start()
+        assert etcd.start()
         wait_until(lambda: "etcd answers again" in a.output(), "renewal")
         second = control_port()
         with server_of(path, name, second, "--discovery-user-file", str(file)) as b:

@@ -22,6 +22,7 @@ OPENAI = pathlib.Path(__file__).resolve().parent / "openai"
 SAID = [{"type": "input_text", "text": "Good morning!"}]
 GREEDY = {"temperature": 0, "talker_do_sample": False, "talker_max_new_tokens": 12, "max_output_tokens": 8}
 TEXT_ONLY = {"output_modalities": ["text"]}
+TRIES = 20  # on a machine that is slow to send a cancel, an answer may be complete before it
 
 
 @pytest.fixture(scope="module")
@@ -168,31 +169,50 @@ def rested(server):
 LONG = {"temperature": 0, "seed": 2, "talker_max_new_tokens": 900, "ignore_eos": True, "max_output_tokens": 400}
 
 
+def cancelled_item(session):
+    """Of an answer that was cancelled while it was made; None: it was faster."""
+    session.say(SAID)
+    session.send({"type": "response.create"})
+    session.until("response.output_audio.delta")
+    session.send({"type": "response.cancel"})
+    done = session.until("response.done")[-1]["response"]
+    if done["status"] == "incomplete":
+        assert session.expect("error")["error"]["code"] == "response_cancel_not_active"
+        return None
+    assert done["status"] == "cancelled" and done["status_details"]["reason"] == "client_cancelled"
+    return done["output"][0]
+
+
 def test_a_cancel_ends_the_answer_and_the_conversation_goes_on(speaker):
-    with Session(speaker, **{**LONG, "audio": {"output": {"voice": "ethan"}}}) as session:
+    for _ in range(TRIES):
+        with Session(speaker, **{**LONG, "audio": {"output": {"voice": "ethan"}}}) as session:
+            item = cancelled_item(session)
+            if not item:
+                continue
+            session.send({"type": "conversation.item.truncate", "item_id": item["id"], "content_index": 0, "audio_end_ms": 0})
+            session.expect("conversation.item.truncated")
+            session.say(SAID)
+            assert session.answer(**GREEDY)[-1]["response"]["status"] in ("completed", "incomplete")
+            break
+    else:
+        pytest.fail(f"{TRIES} answers were faster than their cancels")
+    wait_until(lambda: rested(speaker), "rest")
+
+
+def aborts(speaker, event):
+    """Whether a client that left at `event` left its answer while it was made."""
+    before = aborted(speaker)
+    with Session(speaker, **LONG) as session:
         session.say(SAID)
         session.send({"type": "response.create"})
-        session.until("response.output_audio.delta")
-        session.send({"type": "response.cancel"})
-        done = session.until("response.done")[-1]["response"]
-        assert done["status"] == "cancelled" and done["status_details"]["reason"] == "client_cancelled"
-        item = done["output"][0]
-        session.send({"type": "conversation.item.truncate", "item_id": item["id"], "content_index": 0, "audio_end_ms": 0})
-        session.expect("conversation.item.truncated")
-        session.say(SAID)
-        assert session.answer(**GREEDY)[-1]["response"]["status"] in ("completed", "incomplete")
+        session.until(event)
     wait_until(lambda: rested(speaker), "rest")
+    return aborted(speaker) > before
 
 
 def test_clients_that_leave_leave_nothing(speaker):
-    before = aborted(speaker)
     for event in ("response.created", "response.output_item.added", "response.output_audio.delta"):
-        with Session(speaker, **LONG) as session:
-            session.say(SAID)
-            session.send({"type": "response.create"})
-            session.until(event)
-    wait_until(lambda: aborted(speaker) >= before + 3, "aborts of what ran")
-    wait_until(lambda: rested(speaker), "rest")
+        assert any(aborts(speaker, event) for _ in range(TRIES)), event
 
 
 def test_a_listener_that_pauses_loses_nothing(speaker):
