@@ -4,11 +4,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <fstream>
 #include <set>
-#include <sstream>
 #include <string_view>
 
+#include "app/yaml_file.h"
 #include "base/nearest.h"
 
 namespace millrace {
@@ -69,15 +68,8 @@ class ConfigReader {
   }
 
   Status read_values(const YAML::Node& value, ConfigEntry& out) const {
-    if (value.IsScalar()) {
-      out.values.push_back(value.Scalar());
-      return ok_status();
-    }
-    for (const YAML::Node& each : value) {
-      if (!value.IsSequence() || !each.IsScalar()) break;
-      out.values.push_back(each.Scalar());
-    }
-    if (!out.values.empty() && out.values.size() == value.size()) return ok_status();
+    out.values = option_values(value);
+    if (!out.values.empty()) return ok_status();
     return invalid_argument("{}:{}: '{}' has no value; wanted one, or a list of some", path_, out.line, out.name);
   }
 
@@ -86,23 +78,10 @@ class ConfigReader {
   std::vector<ConfigEntry> special_, general_;
 };
 
-Result<std::string> read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxConfigBytes + 1, '\0');
-  if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof())) {
-    return error(StatusCode::kNotFound, "--config: {} cannot be read; wanted a file in YAML", path);
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxConfigBytes) {
-    return invalid_argument("--config: {} has more than {} bytes; wanted at most so many", path, kMaxConfigBytes);
-  }
-  return text;
-}
-
 }  // namespace
 
 Result<std::vector<ConfigEntry>> read_config(const std::string& path, const CLI::App& app, const CLI::App& command) {
-  ASSIGN_OR_RETURN(const std::string text, read_text(path));
+  ASSIGN_OR_RETURN(const std::string text, read_yaml_file("--config", path));
   ConfigReader reader(path, command);
   try {
     const YAML::Node root = YAML::Load(text);

@@ -8,7 +8,6 @@
 // Thread safety: one thread, at the start.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,6 @@ class App;
 }
 
 namespace millrace {
-
-inline constexpr std::size_t kMaxConfigBytes = 1 << 20;
 
 struct ConfigEntry {
   std::string name;  // of the option

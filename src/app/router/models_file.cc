@@ -4,11 +4,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
-#include <fstream>
 #include <string_view>
 #include <utility>
 
 #include "app/router/child_arguments.h"
+#include "app/yaml_file.h"
 #include "base/nearest.h"
 #include "hub/reference.h"
 
@@ -93,11 +93,8 @@ class ModelsReader {
   }
 
   Status read_values(const YAML::Node& key, const YAML::Node& value, std::vector<std::string>& out) const {
-    if (value.IsScalar()) out.push_back(value.Scalar());
-    for (const YAML::Node& each : value) {
-      if (value.IsSequence() && each.IsScalar()) out.push_back(each.Scalar());
-    }
-    if (!out.empty() && (value.IsScalar() || out.size() == value.size())) return ok_status();
+    out = option_values(value);
+    if (!out.empty()) return ok_status();
     return wrong(key, fmt::format("'{}' has no value; wanted one, or a list of some", key.Scalar()));
   }
 
@@ -108,16 +105,7 @@ class ModelsReader {
 }  // namespace
 
 Status add_models_file(const std::string& path, std::vector<ServedModel>& models) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxModelsFileBytes + 1, '\0');
-  if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof())) {
-    return error(StatusCode::kNotFound, "--models-file: {} cannot be read; wanted a file in YAML", path);
-  }
-  text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMaxModelsFileBytes) {
-    return invalid_argument("--models-file: {} has more than {} bytes; wanted at most so many", path,
-                            kMaxModelsFileBytes);
-  }
+  ASSIGN_OR_RETURN(const std::string text, read_yaml_file("--models-file", path));
   try {
     return ModelsReader(path, models).read(YAML::Load(text));
   } catch (const YAML::Exception& failure) {

@@ -5,8 +5,7 @@
 //     alias: [gpt-4o-mini]          # further names
 //     pin: true                     # as --pin-model
 //     ttl-s: 600                    # in place of --model-ttl; 0: never
-//     quantize: q8_0                # any option of `serve` that a model may have for itself, in place of the general
-//     one
+//     quantize: q8_0                # any option of `serve` that a model may have for itself
 //
 // Thread safety: one thread, at the start.
 #pragma once
@@ -18,8 +17,6 @@
 #include "base/status.h"
 
 namespace millrace {
-
-inline constexpr std::size_t kMaxModelsFileBytes = 1 << 20;
 
 // kInvalidArgument names file, line and what is wrong; kNotFound: it cannot be read.
 Status add_models_file(const std::string& path, std::vector<ServedModel>& models);
