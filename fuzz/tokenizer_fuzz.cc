@@ -8,10 +8,10 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "text/detokenizer.h"
 #include "text/stop_strings.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace {
 

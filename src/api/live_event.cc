@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "api/health.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "stages/stage.h"
 

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/json.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {

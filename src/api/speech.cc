@@ -12,7 +12,7 @@
 #include "api/speech_fields.h"
 #include "api/speech_format.h"
 #include "api/unserved_fields.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {

@@ -9,7 +9,7 @@
 #include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/unserved_fields.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {

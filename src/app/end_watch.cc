@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "app/signals.h"
+#include "base/clock.h"
 #include "stages/stage.h"
 
 namespace millrace {

@@ -15,6 +15,7 @@
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/signals.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "pipeline/model_identity.h"

@@ -29,6 +29,7 @@
 #include "app/signals.h"
 #include "app/text_service.h"
 #include "app/unused_options.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "http/server.h"

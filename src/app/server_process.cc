@@ -13,6 +13,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "pipeline/spawn.h"
 #include "stages/stage.h"
 

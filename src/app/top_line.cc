@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/utf8.h"
+
 namespace millrace {
 namespace {
 
@@ -13,8 +15,6 @@ const char* code_of(TopStyle style) {
   return kCodes[static_cast<std::size_t>(style)];
 }
 
-bool continues(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 // The bytes of the first `columns` code points, and how many these are.
 std::string_view cut(std::string_view text, int columns, int& taken) {
   taken = 0;
@@ -22,7 +22,7 @@ std::string_view cut(std::string_view text, int columns, int& taken) {
   while (at < text.size() && taken < columns) {
     ++taken;
     do ++at;
-    while (at < text.size() && continues(text[at]));
+    while (at < text.size() && utf8_is_continuation(text[at]));
   }
   return text.substr(0, at);
 }

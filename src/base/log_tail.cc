@@ -5,6 +5,8 @@
 #include <deque>
 #include <mutex>
 
+#include "base/clock.h"
+
 namespace millrace {
 namespace {
 
@@ -22,14 +24,9 @@ Tail& tail() {
   return *the_one;
 }
 
-int64_t steady_ms() {
-  using std::chrono::milliseconds;
-  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 // Under the lock. Lines that were kept for a lease go at its end: with the next line, or when someone asks again.
 bool is_followed() {
-  if (tail().followers > 0 || tail().leased_until_ms > steady_ms()) return true;
+  if (tail().followers > 0 || tail().leased_until_ms > monotonic_ms()) return true;
   tail().leased_until_ms = 0;
   tail().lines.clear();
   return false;
@@ -60,7 +57,7 @@ std::vector<LogTailLine> LogFollower::lines() const {
 std::vector<LogTailLine> leased_log_lines(int64_t lease_ms) {
   std::lock_guard lock(tail().mutex);
   is_followed();
-  tail().leased_until_ms = steady_ms() + lease_ms;
+  tail().leased_until_ms = monotonic_ms() + lease_ms;
   return {tail().lines.begin(), tail().lines.end()};
 }
 

@@ -5,11 +5,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
+
+#include "base/clock.h"
 
 namespace millrace::trace {
 namespace {
@@ -161,15 +162,10 @@ namespace internal {
 std::atomic<bool> g_recording{false};
 
 void add_span(const char* name, const char* category, int64_t begin_ns, const char* key, int64_t value) {
-  add({.name = name, .category = category, .key = key, .value = value, .begin_ns = begin_ns, .end_ns = now_ns()});
+  add({.name = name, .category = category, .key = key, .value = value, .begin_ns = begin_ns, .end_ns = monotonic_ns()});
 }
 
 }  // namespace internal
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 void name_thread(const char* name) {
   ThreadBuffer* buffer = own_buffer();
@@ -187,11 +183,11 @@ void name_process(const std::string& name) {
 }
 
 void async_begin(const char* name, const char* category, uint64_t id) {
-  if (recording()) add({.name = name, .category = category, .begin_ns = now_ns(), .id = id, .phase = 'b'});
+  if (recording()) add({.name = name, .category = category, .begin_ns = monotonic_ns(), .id = id, .phase = 'b'});
 }
 
 void async_end(const char* name, const char* category, uint64_t id) {
-  if (recording()) add({.name = name, .category = category, .begin_ns = now_ns(), .id = id, .phase = 'e'});
+  if (recording()) add({.name = name, .category = category, .begin_ns = monotonic_ns(), .id = id, .phase = 'e'});
 }
 
 Status start(const std::string& session_folder) {

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 
 namespace millrace::trace {
@@ -36,8 +37,6 @@ void add_span(const char* name, const char* category, int64_t begin_ns, const ch
 
 inline bool recording() { return internal::g_recording.load(std::memory_order_relaxed); }
 
-int64_t now_ns();
-
 // The calling thread and the process, for whoever reads the trace. A literal; may be called at any time.
 void name_thread(const char* name);
 void name_process(const std::string& name);
@@ -47,7 +46,7 @@ void name_process(const std::string& name);
 class Span {
  public:
   Span(const char* name, const char* category) : name_(name), category_(category) {
-    if (recording()) begin_ns_ = now_ns();
+    if (recording()) begin_ns_ = monotonic_ns();
   }
   ~Span() { end(); }
   Span(const Span&) = delete;

@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "control/counters.h"
 #include "control/socket_service.h"
 
@@ -76,11 +77,6 @@ Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
     good = good && set_text(socket, ZMQ_CURVE_SERVERKEY, plan.key->curve_public());
   }
   return good ? ok_status() : zmq_failure("cannot secure", name);
-}
-
-int64_t steady_ms() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::milliseconds>(now).count();
 }
 
 // Without the port, which is another one at each try. Asked a moment after the event: one that has gone has none.
@@ -158,7 +154,7 @@ class Listener {
     // Removed in each case, so that peers_ is as large as the connections that are open.
     const auto found = peers_.extract(fd);
     if (!refused) return count(LinkEvent::kLost);
-    log_refused(*refused, found ? found.mapped() : peer_, steady_ms());
+    log_refused(*refused, found ? found.mapped() : peer_, monotonic_ms());
   }
 
   std::shared_ptr<LinkState> state_;

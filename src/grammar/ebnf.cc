@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "base/utf8.h"
 #include "grammar/regex.h"
 
 namespace millrace::grammar {
@@ -203,7 +204,7 @@ class EbnfParser {
   Result<uint32_t> character() {
     if (at_ >= source_.size() || peek() == '\n') return refuse("an open quotation or class");
     if (!take("\\")) {
-      const int64_t c = next_char(source_, at_);
+      const int64_t c = utf8_next(source_, at_);
       if (c < 0) return refuse("bytes that are not UTF-8");
       return static_cast<uint32_t>(c);
     }

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
+
 namespace millrace::grammar {
 namespace {
 
@@ -127,36 +129,8 @@ ExprPtr rule(int number) { return make({.kind = Expr::Kind::kRule, .rule = numbe
 
 std::string utf8(uint32_t c) {
   std::string out;
-  const auto byte = [&](uint32_t b) { out.push_back(static_cast<char>(b)); };
-  if (c < 0x80) {
-    byte(c);
-  } else if (c < 0x800) {
-    byte(0xC0 | c >> 6), byte(0x80 | (c & 0x3F));
-  } else if (c < 0x10000) {
-    byte(0xE0 | c >> 12), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F));
-  } else {
-    byte(0xF0 | c >> 18), byte(0x80 | (c >> 12 & 0x3F)), byte(0x80 | (c >> 6 & 0x3F)), byte(0x80 | (c & 0x3F));
-  }
+  utf8_append(out, c);
   return out;
-}
-
-int64_t next_char(std::string_view text, std::size_t& at) {
-  if (at >= text.size()) return -1;
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(at);
-  if (first < 0x80) return text[at++];
-  const int more = first >= 0xF0 ? 3 : first >= 0xE0 ? 2 : 1;
-  if (first < 0xC2 || first > 0xF4 || at + static_cast<std::size_t>(more) >= text.size()) return -1;
-  uint32_t c = first & (0x3F >> more);
-  for (int i = 1; i <= more; ++i) {
-    const unsigned char next = byte(at + static_cast<std::size_t>(i));
-    if ((next & 0xC0) != 0x80) return -1;
-    c = c << 6 | (next & 0x3F);
-  }
-  constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-  if (c < kLeast[more] || c > kMaxCodePoint || (c >= kFirstSurrogate && c <= kLastSurrogate)) return -1;
-  at += static_cast<std::size_t>(more) + 1;
-  return c;
 }
 
 }  // namespace millrace::grammar

@@ -85,7 +85,5 @@ ExprPtr tick();
 
 // UTF-8 of a scalar value.
 std::string utf8(uint32_t c);
-// The scalar value at `at`, which moves behind it; -1 where the bytes are no UTF-8.
-int64_t next_char(std::string_view text, std::size_t& at);
 
 }  // namespace millrace::grammar

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include "base/utf8.h"
+
 namespace millrace::grammar {
 namespace {
 
@@ -125,7 +127,7 @@ ExprPtr JsonText::quoted(std::string_view utf8_text) { return seq({text("\""), u
 ExprPtr JsonText::unquoted(std::string_view utf8_text) {
   std::vector<ExprPtr> parts;
   for (std::size_t at = 0; at < utf8_text.size();) {
-    const int64_t c = next_char(utf8_text, at);
+    const int64_t c = utf8_next(utf8_text, at);
     if (c < 0) return never();
     parts.push_back(written({static_cast<uint32_t>(c), static_cast<uint32_t>(c)}));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/utf8.h"
 #include "grammar/grammar.h"
 
 namespace millrace::grammar {
@@ -173,7 +174,7 @@ class RegexParser {
   // One character, or the class of an escape.
   Result<CharSet> character(bool in_class) {
     if (!take("\\")) {
-      const int64_t c = next_char(pattern_, at_);
+      const int64_t c = utf8_next(pattern_, at_);
       if (c < 0) return refuse("bytes that are not UTF-8");
       return CharSet(static_cast<uint32_t>(c), static_cast<uint32_t>(c));
     }
@@ -190,7 +191,7 @@ class RegexParser {
     if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '1' && letter <= '9')) {
       return refuse("'\\{}'", letter);
     }
-    const int64_t c = next_char(pattern_, at_);
+    const int64_t c = utf8_next(pattern_, at_);
     if (c < 0) return refuse("bytes that are not UTF-8");
     return CharSet(static_cast<uint32_t>(c), static_cast<uint32_t>(c));
   }

@@ -1,6 +1,8 @@
 #include <algorithm>
 #include <set>
 
+#include "base/utf8.h"
+
 #include "grammar/schema_compiler.h"
 
 namespace millrace::grammar {
@@ -372,7 +374,7 @@ Result<ExprPtr> SchemaCompiler::other_key(const std::vector<std::string>& names,
                         "additionalProperties false beside it");
     }
     std::u32string& out = wide.emplace_back();
-    for (std::size_t at = 0; at < name.size();) out.push_back(static_cast<char32_t>(next_char(name, at)));
+    for (std::size_t at = 0; at < name.size();) out.push_back(static_cast<char32_t>(utf8_next(name, at)));
   }
   return seq({text("\""), other_key_from(wide, 0)});
 }

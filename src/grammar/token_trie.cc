@@ -5,6 +5,7 @@
 #include <map>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "grammar/expr.h"
 
 namespace millrace::grammar {
@@ -20,7 +21,7 @@ PlainBeginning plain_beginning(std::string_view text) {
   PlainBeginning out;
   for (std::size_t at = 0; at < text.size(); ++out.characters) {
     const auto first = static_cast<uint8_t>(text[at]);
-    if (first < 0x80 ? !is_plain(first) : next_char(text, at) < 0) break;
+    if (first < 0x80 ? !is_plain(first) : utf8_next(text, at) < 0) break;
     out.bytes = first < 0x80 ? ++at : at;
   }
   return out;

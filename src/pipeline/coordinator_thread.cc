@@ -3,6 +3,7 @@
 #include <functional>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/trace.h"
 
 namespace millrace {

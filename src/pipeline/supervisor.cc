@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <chrono>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "pipeline/spawn.h"
 #include "stages/stage.h"

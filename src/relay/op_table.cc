@@ -6,11 +6,6 @@
 
 namespace millrace {
 
-int64_t relay_now_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 std::size_t total_bytes(const PutRequest& request) {
   std::size_t bytes = 0;
   for (const SharedBytes& part : request.parts) bytes += part.size_bytes();

@@ -14,7 +14,7 @@
 // comes in between waits for unpin(), which then delivers it, on its own thread. So after `done` nobody touches what
 // belongs to the caller.
 //
-// Time is given by the caller, in ms of any clock that does not go back: relay_now_ms(), or a simulation's.
+// Time is given by the caller, in ms of any clock that does not go back: monotonic_ms(), or a simulation's.
 //
 // Thread safety: all functions from any thread. ended() and done() are called without the table's lock; a backend must
 // not hold a lock of its own that ended() or done() may want while it calls a function that ends something. Except in
@@ -33,15 +33,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "relay/relay.h"
 
 namespace millrace {
 
 inline constexpr std::size_t kMaxOpenGets = 1u << 16;  // of one relay
-
-// Of the steady clock.
-int64_t relay_now_ms();
 
 // What is wrong with the request by itself, or OK. kTooLarge: parts or bytes over the limit. kDeadline: timeout_ms <=
 // 0.

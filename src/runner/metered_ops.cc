@@ -1,17 +1,13 @@
 #include "runner/metered_ops.h"
 
-#include <chrono>
 #include <utility>
+
+#include "base/clock.h"
 
 namespace millrace {
 namespace {
 
 using namespace kernels;
-
-int64_t now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Key positions that the rows of a sequence see, added up: row i sees kv_length_before + i + 1, or the window.
 double positions_seen(const AttentionSequence& s, int64_t window) {
@@ -95,10 +91,10 @@ class MeteredOps final : public Ops {
 
   template <typename F>
   void meter(OpKind kind, double bytes, double operations, F&& run) {
-    const int64_t begin = now_ns();
+    const int64_t begin = monotonic_ns();
     run();
     OpMeter& at = meters_[static_cast<std::size_t>(kind)];
-    at.ns += now_ns() - begin;
+    at.ns += monotonic_ns() - begin;
     at.bytes += bytes;
     at.operations += operations;
     ++at.calls;

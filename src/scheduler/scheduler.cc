@@ -1,9 +1,9 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "scheduler/new_sequence.h"
 #include "scheduler/request_check.h"
@@ -12,13 +12,8 @@
 namespace millrace {
 namespace {
 
-int64_t steady_now_us() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::microseconds>(now).count();
-}
-
 SchedulerOptions with_clock(SchedulerOptions options) {
-  if (!options.now_us) options.now_us = steady_now_us;
+  if (!options.now_us) options.now_us = monotonic_us;
   return options;
 }
 

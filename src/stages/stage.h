@@ -6,17 +6,11 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <cstdint>
 
 namespace millrace {
 
 inline constexpr int kHeartbeatMs = 250;  // between two StageStatus messages of a stage
-
-inline int64_t monotonic_ms() {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 class Stage {
  public:

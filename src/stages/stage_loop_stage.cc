@@ -5,6 +5,7 @@
 #include <mutex>
 #include <set>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "control/counters.h"

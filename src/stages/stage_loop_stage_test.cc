@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "examples/workers/workers.h"
 #include "relay/local/local_relay.h"

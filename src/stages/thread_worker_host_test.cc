@@ -1,5 +1,6 @@
 // A worker on its own thread, as the stage loop sees it: loading, the stall check, its numbers, admin commands.
 #include "stages/loop/thread_worker_host.h"
+#include "base/clock.h"
 
 #include <gtest/gtest.h>
 

@@ -2,11 +2,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "text/component_json.h"
 #include "text/tokenizer.h"
 #include "text/tools/dialect.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <functional>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {

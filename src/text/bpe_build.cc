@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

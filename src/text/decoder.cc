@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "text/byte_level.h"
 #include "text/component_json.h"
 #include "text/normalizer.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

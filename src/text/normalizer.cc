@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "text/component_json.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

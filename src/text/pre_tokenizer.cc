@@ -1,7 +1,7 @@
 #include "text/pre_tokenizer.h"
 
+#include "base/utf8.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace millrace {
 

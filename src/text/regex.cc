@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "text/regex_syntax.h"
 #include "text/unicode.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

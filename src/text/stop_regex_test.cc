@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {

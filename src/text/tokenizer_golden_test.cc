@@ -9,9 +9,9 @@
 
 #include "base/json.h"
 #include "base/testing/test_data.h"
+#include "base/utf8.h"
 #include "text/detokenizer.h"
 #include "text/tokenizer.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

@@ -8,9 +8,9 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/utf8.h"
 #include "text/component_json.h"
 #include "text/tokenizer_impl.h"
-#include "text/utf8.h"
 
 namespace millrace {
 namespace {

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "base/json.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {
@@ -265,7 +265,7 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
     const std::string_view whole = tables.tokens[id];
     const std::size_t first = merges.size();
     for (std::size_t cut = 1; cut < whole.size(); ++cut) {
-      if ((static_cast<unsigned char>(whole[cut]) & 0xC0) == 0x80) continue;
+      if (utf8_is_continuation(whole[cut])) continue;
       const auto left = ids.find(whole.substr(0, cut)), right = ids.find(whole.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;
       merges.push_back({left->first, right->first, tables.scores[id], left->second, right->second});

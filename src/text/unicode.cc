@@ -7,7 +7,7 @@
 #include <bitset>
 #include <span>
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 #include "api/realtime/members.h"
 #include "api/realtime/server_events.h"
 #include "api/sampling_fields.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {

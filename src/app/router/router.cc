@@ -21,6 +21,7 @@
 #include "app/server_options.h"
 #include "app/server_process.h"
 #include "app/signals.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/memory_info.h"

@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "payload/packing.h"
 #include "pipeline/coordinator_thread.h"

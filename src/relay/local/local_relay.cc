@@ -4,6 +4,7 @@
 #include <map>
 #include <mutex>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "relay/descriptor.h"
 #include "relay/op_table.h"
@@ -102,7 +103,7 @@ class LocalRelay final : public Relay {
           return !is_put || !alive || take_down(*alive, op);
         });
     registry().add(to_hex(id_), writer_);
-    ticker_ = std::make_unique<Ticker>([this] { return writer_->table->expire(relay_now_ms()); });
+    ticker_ = std::make_unique<Ticker>([this] { return writer_->table->expire(monotonic_ms()); });
   }
   ~LocalRelay() override { close(); }
 
@@ -129,7 +130,7 @@ class LocalRelay final : public Relay {
     descriptor.backend = kName;
     descriptor.instance = id_;
     describe_sizes(offer.sizes, descriptor);
-    ASSIGN_OR_RETURN(const RelayOp op, writer_->table->open_put(std::move(request), bytes, relay_now_ms()));
+    ASSIGN_OR_RETURN(const RelayOp op, writer_->table->open_put(std::move(request), bytes, monotonic_ms()));
     descriptor.op = op;
     descriptor.generation = offer.generation = generation_of(op);
     {
@@ -145,7 +146,7 @@ class LocalRelay final : public Relay {
     RETURN_IF_ERROR(check_get(request));
     ASSIGN_OR_RETURN(const Descriptor descriptor, descriptor_of(request, kName));
     // A get here is over within the call. It is an op all the same, for cancel(), the limits and one kind of end.
-    ASSIGN_OR_RETURN(const RelayOp op, writer_->table->open_get(std::move(request), relay_now_ms()));
+    ASSIGN_OR_RETURN(const RelayOp op, writer_->table->open_get(std::move(request), monotonic_ms()));
     // Pinned, so the request is there. If an end came first, the claimed parts are dropped, which counts as their
     // release.
     (void)writer_->table->end_get(op, claim(descriptor, *writer_->table->get(op)));

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "relay/tcp/limits.h"
 
 namespace millrace::nccl {
@@ -124,7 +125,7 @@ void NcclChannel::SideUser::on_ready(Link& link) {
   Pair& pair = channel_.pairs_[&link];
   pair.link = &link;
   pair.writes = this == &channel_.writer_side_;
-  pair.due_ms = relay_now_ms() + kJoinMs;
+  pair.due_ms = monotonic_ms() + kJoinMs;
   link.patience_ms = kJoinMs;  // the first use of a device takes its time
   user_.on_ready(link);
   if (!pair.writes) return;

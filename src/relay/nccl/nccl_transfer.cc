@@ -1,4 +1,5 @@
 // What a link does on the device, step by step; each step ends when poll() of the communicator says so.
+#include "base/clock.h"
 #include "relay/nccl/nccl_channel.h"
 
 namespace millrace::nccl {
@@ -50,7 +51,7 @@ Status NcclChannel::progress(Pair& pair, bool& any) {
 
 Status NcclChannel::start_send(Pair& pair) {
   if (!core_.writer.next_data(*pair.link, pair.out)) return ok_status();
-  pair.due_ms = relay_now_ms() + kFrameMs;
+  pair.due_ms = monotonic_ms() + kFrameMs;
   const Layout& layout = pair.out.put->layout;
   const uint64_t at = pair.out.header.offset;
   const std::vector<Layout::Slice> slices = layout.slices(at, at + pair.out.header.length);
@@ -105,7 +106,7 @@ Status NcclChannel::start_receive(Pair& pair) {
     }
   }
   pair.step = Step::kReceiving;
-  pair.due_ms = relay_now_ms() + kFrameMs;
+  pair.due_ms = monotonic_ms() + kFrameMs;
   return pair.communicator->receive(to, size);
 }
 
@@ -133,7 +134,7 @@ Status NcclChannel::scatter(Pair& pair) {
     from += slice.size;
   }
   pair.step = Step::kScattering;
-  pair.due_ms = relay_now_ms() + kFrameMs;
+  pair.due_ms = monotonic_ms() + kFrameMs;
   return pair.communicator->finish_copies();
 }
 

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/xxh3.h"
 
 namespace millrace::plugin {
@@ -38,7 +39,7 @@ Stored::~Stored() {
 class PluginChannel::PluginLink final : public Link {
  public:
   PluginLink(PluginChannel& channel, const Instance& to, bool reads)
-      : Link(relay_now_ms()), channel_(channel), to_(to), reads_(reads) {}
+      : Link(monotonic_ms()), channel_(channel), to_(to), reads_(reads) {}
   // There is no handshake: the blob is all that a peer needs, and one that is not there is found by its silence.
   bool ready() const override { return true; }
   Status send(const Header& header, std::span<const std::byte> payload) override {
@@ -49,7 +50,7 @@ class PluginChannel::PluginLink final : public Link {
     // The writer learns how to answer from the first REQUEST, or again from a RELEASE after it dropped an idle peer.
     if (carries_blob(header.type)) message.blob = channel_.blob_;
     const std::string bytes = encode_message(message);
-    liveness.sent_ms = relay_now_ms();
+    liveness.sent_ms = monotonic_ms();
     // What is not taken now is sent again later: every frame is an answer or is repeated.
     (void)channel_.plugin_.send(channel_.engine_, channel_.peers_.at(to_).handle, bytes.data(), bytes.size());
     return ok_status();
@@ -210,7 +211,7 @@ Result<PluginChannel::PluginLink*> PluginChannel::add_link(const Instance& insta
   InstanceId id;
   id.random = instance;
   link->peer = {key_of(id), address_of(instance)};
-  link->used_ms = relay_now_ms();
+  link->used_ms = monotonic_ms();
   return (links_[{instance, reads}] = std::move(link)).get();
 }
 
@@ -305,7 +306,7 @@ void PluginChannel::on_message(const Message& message) {
     user_of(reads).on_ready(*at->second);
   }
   PluginLink& link = *at->second;
-  link.liveness.seen_ms = relay_now_ms();
+  link.liveness.seen_ms = monotonic_ms();
   if (header.type == FrameType::kPong) return;
   if (header.type == FrameType::kPing) {
     (void)link.send(Header{.type = FrameType::kPong}, {});

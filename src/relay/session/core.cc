@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace millrace::session {
 namespace {
 
@@ -61,7 +63,7 @@ void Core::stop() {
 // way.
 bool Core::running() {
   if (!stopping_.load(std::memory_order_relaxed)) return true;
-  const int64_t now_ms = relay_now_ms();
+  const int64_t now_ms = monotonic_ms();
   if (farewell_until_ms_ == 0) farewell_until_ms_ = now_ms + channel->traits().farewell_ms;
   const RelayBooks books = table.books();
   return now_ms < farewell_until_ms_ && (books.puts > 0 || books.gets > 0 || !reader.idle());

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/clock.h"
 #include "relay/op_table.h"
 #include "relay/spin.h"
 
@@ -141,9 +142,9 @@ void Loop::run(LoopUser& user) {
     while (!any && timeout_us != 0 && user.running() && spin.again()) any = turn(user, 0);
     if (any || turn(user, timeout_us)) spin.happened();
     due_ms_.store(INT64_MAX);  // a wake_by() from here on wakes, as turn_end() may have looked already
-    const int64_t due_ms = user.turn_end(relay_now_ms());
+    const int64_t due_ms = user.turn_end(monotonic_ms());
     due_ms_.store(due_ms);
-    timeout_us = due_ms == INT64_MAX ? -1 : std::clamp<int64_t>((due_ms - relay_now_ms()) * 1000, 0, kMaxSleepUs);
+    timeout_us = due_ms == INT64_MAX ? -1 : std::clamp<int64_t>((due_ms - monotonic_ms()) * 1000, 0, kMaxSleepUs);
     const int64_t nap_us = user.nap_us();
     if (nap_us >= 0 && (timeout_us < 0 || nap_us < timeout_us)) timeout_us = nap_us;
   }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "relay/session/core.h"
 
@@ -204,7 +205,7 @@ bool Reader::assign_one(Get& get) {
 }
 
 Status Reader::ask(Link& link, Get& get, const Range& range) {
-  const int64_t now_ms = relay_now_ms();
+  const int64_t now_ms = monotonic_ms();
   link.begin_use(busy(link), now_ms);
   RETURN_IF_ERROR(send_request(link, get, range));
   routes_.at(&link).flights.push_back({get.order.op.value, range, Gaps(range.offset, range.end), now_ms, false});
@@ -249,10 +250,10 @@ void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   header.op = get.order.put;
   header.generation = get.order.generation;
   header.ticket = get.order.op.value;
-  link->begin_use(busy(*link), relay_now_ms());
+  link->begin_use(busy(*link), monotonic_ms());
   // With kFlagAnswer the RELEASE is kept until RELEASED arrives; repeat() sends it again where frames may be lost.
   if (!link->send(header).ok() || header.flags == 0) return;
-  if (!unanswered_.emplace(header.ticket, Unanswered{link, header, relay_now_ms()}).second) return;
+  if (!unanswered_.emplace(header.ticket, Unanswered{link, header, monotonic_ms()}).second) return;
   ++routes_.at(link).expected;
 }
 
@@ -323,7 +324,7 @@ void Reader::retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets,
   }
   if (remote.gets.empty()) return;
   if (remote.links.empty()) {
-    remote.retry_ms = relay_now_ms() + kReconnectPauseMs;
+    remote.retry_ms = monotonic_ms() + kReconnectPauseMs;
   } else {
     assign(remote);
   }

@@ -6,6 +6,7 @@
 #include <deque>
 #include <mutex>
 
+#include "base/clock.h"
 #include "relay/op_table.h"
 #include "tensor/tensor.h"
 
@@ -66,7 +67,7 @@ struct ReceivePool::Shelf {
     }
     while (bytes + raw.size > max_bytes) pop_front();
     bytes += raw.size;
-    raw.since_ms = relay_now_ms();
+    raw.since_ms = monotonic_ms();
     kept.push_back(raw);
   }
 };

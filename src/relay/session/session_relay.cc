@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "relay/ticker.h"
 
@@ -19,7 +20,7 @@ class SessionRelay final : public Relay {
     ended_ = clean.get_future();
     thread_ = std::thread([core = core_, clean = std::move(clean)]() mutable { clean.set_value(core->run()); });
     if (core_->channel->traits().separate_deadlines) {
-      ticker_ = std::make_unique<Ticker>([this] { return core_->table.expire(relay_now_ms()); });
+      ticker_ = std::make_unique<Ticker>([this] { return core_->table.expire(monotonic_ms()); });
     }
   }
   ~SessionRelay() override { SessionRelay::close(); }
@@ -34,7 +35,7 @@ class SessionRelay final : public Relay {
     RETURN_IF_ERROR(millrace::check_put(request, core_->options.pool_bytes));
     RETURN_IF_ERROR(core_->channel->check_put(request));
     const std::size_t bytes = total_bytes(request);
-    const int64_t now_ms = relay_now_ms();
+    const int64_t now_ms = monotonic_ms();
     ASSIGN_OR_RETURN(const RelayOp op, core_->table.open_put(std::move(request), bytes, now_ms));
     Result<std::string> descriptor = core_->writer.put(op);
     if (!descriptor.ok()) {
@@ -62,7 +63,7 @@ class SessionRelay final : public Relay {
     order.generation = descriptor.generation;
     order.sizes_hash = descriptor.sizes_hash;
     order.total = descriptor.bytes;
-    const int64_t now_ms = relay_now_ms();
+    const int64_t now_ms = monotonic_ms();
     const int64_t due_ms = now_ms + request.timeout_ms;
     ASSIGN_OR_RETURN(order.op, core_->table.open_get(std::move(request), now_ms));
     const RelayOp op = order.op;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "relay/session/core.h"
 #include "relay/session/secret.h"
@@ -191,7 +192,7 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
     return refuse(link, header.op, header.ticket, fits);
   }
   // Before `asked` grows: a link that was idle has an old seen_ms and would count as silent at once.
-  link.begin_use(busy(link), relay_now_ms());
+  link.begin_use(busy(link), monotonic_ms());
   Put::Reading& reading = put->reading[{link.peer.instance, header.ticket}];
   // `links` counts the links that this get asked on, not its requests: on_lost() takes one off for each.
   if (serving.asked.insert({op.value, header.ticket}).second) ++reading.links;
@@ -339,7 +340,7 @@ void Writer::on_lost(Link& link, const Status& why) {
   // The link is destroyed on return: its jobs go, and only the readings of its gets remain, by the puts.
   const Serving serving = std::move(at->second);
   serving_.erase(at);
-  const int64_t now_ms = relay_now_ms();
+  const int64_t now_ms = monotonic_ms();
   for (const auto& [op, ticket] : serving.asked) {
     const std::shared_ptr<Put> put = find(RelayOp{op});
     if (put == nullptr) continue;

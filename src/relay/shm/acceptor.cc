@@ -6,6 +6,7 @@
 #include <array>
 #include <cstring>
 
+#include "base/clock.h"
 #include "relay/shm/channel.h"
 #include "wire/limits.h"
 
@@ -52,7 +53,7 @@ void Acceptor::accept_all() {
     if (!socket.valid()) {
       if (code == 0) return;
       poller_.change(listener_.get(), kListenerId, 0);
-      paused_until_ms_ = relay_now_ms() + kAcceptPauseMs;
+      paused_until_ms_ = monotonic_ms() + kAcceptPauseMs;
       return;
     }
     if (!check_peer(socket).ok()) {
@@ -63,7 +64,7 @@ void Acceptor::accept_all() {
     if (!poller_.add(socket, id, EPOLLIN).ok()) continue;
     Caller& caller = callers_[id];
     caller.socket = std::move(socket);
-    caller.due_ms = relay_now_ms() + silent_ms_;
+    caller.due_ms = monotonic_ms() + silent_ms_;
     if (callers_.size() > wire::kMaxPeers) refuse(id, caller, Refusal::kTooManyPeers);
   }
 }

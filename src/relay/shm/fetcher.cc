@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
+
 namespace millrace::shm {
 
 Fetcher::Fetcher(const RelayOptions& options, const InstanceId& self, OpTable& table, Poller& poller,
@@ -24,7 +26,7 @@ Fetcher::Link* Fetcher::link_to(const InstanceId& peer) {
   if (links_.size() >= kMaxLinks) return nullptr;
   Link& link = links_[peer.random];
   link.peer = peer;
-  link.due_ms = relay_now_ms() + connect_timeout_ms_;
+  link.due_ms = monotonic_ms() + connect_timeout_ms_;
   poller_.ring();
   return &link;
 }
@@ -46,7 +48,7 @@ Result<RelayOp> Fetcher::get(GetRequest request) {
   if (descriptor.instance.boot != boot_hash()) {
     return invalid_argument("shm relay: the descriptor is of another host, or of this one before it was started anew");
   }
-  ASSIGN_OR_RETURN(const RelayOp op, table_.open_get(std::move(request), relay_now_ms()));
+  ASSIGN_OR_RETURN(const RelayOp op, table_.open_get(std::move(request), monotonic_ms()));
   std::shared_ptr<Channel> channel;
   bool has_link = false;
   {

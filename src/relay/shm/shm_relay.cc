@@ -6,6 +6,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/clock.h"
 #include "relay/op_table.h"
 #include "relay/shm/acceptor.h"
 #include "relay/shm/fetcher.h"
@@ -59,7 +60,7 @@ class ShmRelay final : public Relay {
   std::string address() const override { return address_of(self_); }
   Result<PutTicket> put(PutRequest request) override;
   Result<RelayOp> get(GetRequest request) override {
-    const int64_t due = relay_now_ms() + request.timeout_ms;
+    const int64_t due = monotonic_ms() + request.timeout_ms;
     Result<RelayOp> op = fetcher_->get(std::move(request));
     // Most are over by now, and waking the loop for their deadlines would cost more than they did.
     if (op.ok() && table_.get(*op) != nullptr) expect(due);
@@ -115,7 +116,7 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
   if (books.puts >= options_.credits || bytes > options_.pool_bytes - books.held_bytes) {
     writer_->sweep();  // what was let go a moment ago counts
   }
-  ASSIGN_OR_RETURN(const RelayOp op, table_.open_put(std::move(request), bytes, relay_now_ms()));
+  ASSIGN_OR_RETURN(const RelayOp op, table_.open_put(std::move(request), bytes, monotonic_ms()));
   const std::shared_ptr<const PutRequest> open = table_.put(op);
   Result<Descriptor> descriptor = writer_->offer(op, *open, directed ? destination_hash(destination) : 0);
   if (!descriptor.ok()) {
@@ -125,7 +126,7 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
   PutTicket ticket{op, encode_descriptor(*descriptor)};
   table_.unpin(op);
   puts_.fetch_add(1, std::memory_order_relaxed);
-  expect(relay_now_ms() + options_.lease_ms);
+  expect(monotonic_ms() + options_.lease_ms);
   if (directed && !writer_->has_reader(destination_hash(destination))) fetcher_->watch(destination);
   return ticket;
 }
@@ -135,7 +136,7 @@ void ShmRelay::run() {
   while (!stopping_.load()) {
     // Whoever opens something from here on rings, until it is known when we wake.
     awake_at_ms_.store(kForever);
-    const int64_t now = relay_now_ms();
+    const int64_t now = monotonic_ms();
     int64_t next = sooner(table_.expire(now), sooner(acceptor_->tick(now), fetcher_->tick(now)));
     const bool more = fetcher_->copy_slice();
     writer_->set_asleep(!more);

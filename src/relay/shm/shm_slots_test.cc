@@ -9,6 +9,7 @@
 #include <cstring>
 #include <thread>
 
+#include "base/clock.h"
 #include "relay/shm/channel.h"
 #include "relay/shm/writer.h"
 #include "relay/testing/await.h"
@@ -61,7 +62,7 @@ class Slots : public testing::Test {
     request.readers = readers;
     request.done = put.end.callback();
     const std::size_t bytes = total_bytes(request);
-    auto op = table_->open_put(std::move(request), bytes, relay_now_ms());
+    auto op = table_->open_put(std::move(request), bytes, monotonic_ms());
     if (!op.ok()) return put;
     auto descriptor = writer_->offer(*op, *table_->put(*op), destination);
     if (!descriptor.ok()) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/clock.h"
 #include "relay/op_table.h"
 #include "relay/tcp/handshake.h"
 
@@ -183,7 +184,7 @@ Status Connection::finish_control() {
                                                     : writer_step(*this, side_.self, header_, payload_));
     if (!ready) return ok_status();
     // First the phase, as on_ready() sends on this connection.
-    set_phase(Phase::kReady, relay_now_ms());
+    set_phase(Phase::kReady, monotonic_ms());
     side_.user.on_ready(*this);
     return ok_status();
   }
@@ -193,7 +194,7 @@ Status Connection::finish_control() {
 }
 
 Status Connection::connected() {
-  set_phase(Phase::kHandshake, relay_now_ms());
+  set_phase(Phase::kHandshake, monotonic_ms());
   return say_hello(*this, side_.self);
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "relay/op_table.h"
 #include "relay/tcp/address.h"
 
@@ -26,7 +27,7 @@ Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
   const uint64_t id = next_id_++;
   if (phase != Phase::kConnecting) give_up_after(fd, side_.silent_ms);
   One one;
-  one.connection = std::make_unique<Connection>(id, fd, phase, side_, touched_, relay_now_ms());
+  one.connection = std::make_unique<Connection>(id, fd, phase, side_, touched_, monotonic_ms());
   one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
   ASSIGN_OR_RETURN(one.watch, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
   Connection* connection = one.connection.get();
@@ -53,7 +54,7 @@ void ConnectionSet::fail(Connection& c, const Status& why) {
   // A peer of another version, or one that did not prove the secret, gets a REFUSE that says so.
   const bool tell = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
                     why.code() == StatusCode::kNotFound;
-  if (tell && !side_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), relay_now_ms()).ok()) {
+  if (tell && !side_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), monotonic_ms()).ok()) {
     c.wake();
     return;
   }
@@ -61,7 +62,7 @@ void ConnectionSet::fail(Connection& c, const Status& why) {
 }
 
 Status ConnectionSet::handle(Connection& c, uint32_t events) {
-  const int64_t now_ms = relay_now_ms();
+  const int64_t now_ms = monotonic_ms();
   if (c.phase() == Phase::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
     RETURN_IF_ERROR(connect_result(c.fd()));
@@ -96,7 +97,7 @@ void ConnectionSet::flush() {
       One& one = at->second;
       Connection& c = *one.connection;
       // What waits for room waits for the socket to say so.
-      const Status status = c.wants_out() ? ok_status() : c.pump_out(relay_now_ms(), false);
+      const Status status = c.wants_out() ? ok_status() : c.pump_out(monotonic_ms(), false);
       if (!status.ok()) {
         fail(c, status);
         continue;

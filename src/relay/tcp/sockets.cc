@@ -5,6 +5,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/clock.h"
+
 #include "relay/tcp/sockets.h"
 
 namespace millrace::tcp {
@@ -75,7 +77,7 @@ void Sockets::on_listener() {
     const int fd = accept_one(listener_);
     if (fd < 0) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-        accept_again_ms_ = relay_now_ms() + kAcceptPauseMs;
+        accept_again_ms_ = monotonic_ms() + kAcceptPauseMs;
         core_.loop.modify(listener_watch_, 0);
       }
       return;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "relay/tcp/address.h"
 #include "relay/ucx/ucx_link.h"
@@ -143,7 +144,7 @@ Result<UcxLink*> UcxChannel::add_link(std::unique_ptr<UcxLink> link, ucp_ep_para
   if (links_.size() + closing_.size() >= kMaxLinks) {
     return error(StatusCode::kResourceExhausted, "ucx: {} connections, the most that there may be", kMaxLinks);
   }
-  link->due_ms = relay_now_ms() + core_.options.connect_timeout_ms;
+  link->due_ms = monotonic_ms() + core_.options.connect_timeout_ms;
   // Without it UCX reports no death of a peer on this endpoint, and a forced close is not safe.
   params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
@@ -326,14 +327,14 @@ bool UcxChannel::shut_down() {
   for (auto& [at, link] : links_) {
     if (link->ready()) (void)send(*link, Header{.type = FrameType::kBye}, {});
   }
-  int64_t until_ms = relay_now_ms() + kGoodbyeMs;
+  int64_t until_ms = monotonic_ms() + kGoodbyeMs;
   // RELEASE and BYE leave here. A peer that takes nothing is not waited for any longer.
-  while (in_flight_ > 0 && relay_now_ms() < until_ms) (void)api_.ucp_worker_progress(worker_);
+  while (in_flight_ > 0 && monotonic_ms() < until_ms) (void)api_.ucp_worker_progress(worker_);
   for (auto& [at, link] : links_) fail(*link, Status(StatusCode::kCancelled, "the relay was closed"));
   close_failed();
   // in_flight_ is counted as well as the endpoints: a receive that is under way still writes to a get's memory.
-  until_ms = relay_now_ms() + kTeardownMs;
-  while ((!reap() || in_flight_ > 0) && relay_now_ms() < until_ms) {
+  until_ms = monotonic_ms() + kTeardownMs;
+  while ((!reap() || in_flight_ > 0) && monotonic_ms() < until_ms) {
     if (api_.ucp_worker_progress(worker_) == 0) usleep(100);
   }
   const bool clean = closing_.empty() && in_flight_ == 0;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/xxh3.h"
 #include "relay/ucx/ucx_channel.h"
 #include "relay/ucx/ucx_link.h"
@@ -90,7 +91,7 @@ void UcxChannel::start_send(UcxLink& link, Header header, std::span<const std::b
     params.op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
     params.flags = UCP_AM_SEND_FLAG_REPLY;
   }
-  link.liveness.sent_ms = relay_now_ms();
+  link.liveness.sent_ms = monotonic_ms();
   ++in_flight_;
   ucs_status_ptr_t request =
       api_.ucp_am_send_nbx(link.ep, kMessageId, &transfer->head, sizeof(Head), bytes.data(), bytes.size(), &params);
@@ -214,7 +215,7 @@ void UcxChannel::handle(const Head& head, const Header& header, Payload& payload
   const auto at = names.find(head.from);
   if (at == names.end() || at->second->gone) return;
   UcxLink& link = *at->second;
-  link.liveness.seen_ms = relay_now_ms();
+  link.liveness.seen_ms = monotonic_ms();
   switch (header.type) {
     case FrameType::kWelcome:
       link.id.boot = header.extra;

@@ -5,13 +5,14 @@
 
 #include <map>
 
+#include "base/clock.h"
 #include "relay/ucx/ucx_channel.h"
 
 namespace millrace::ucx {
 
 class UcxLink final : public session::Link {
  public:
-  UcxLink(UcxChannel& owner, bool is_incoming) : Link(relay_now_ms()), channel(owner), incoming(is_incoming) {}
+  UcxLink(UcxChannel& owner, bool is_incoming) : Link(monotonic_ms()), channel(owner), incoming(is_incoming) {}
   bool ready() const override { return open && !gone; }
   Status send(const session::Header& header, std::span<const std::byte> payload = {}) override {
     return channel.send(*this, header, {reinterpret_cast<const char*>(payload.data()), payload.size()});

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/clock.h"
 #include "stages/generating/delta_list.h"
 #include "stages/generating/embedding.h"
 #include "stages/generating/grammar_compiler.h"

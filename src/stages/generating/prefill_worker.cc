@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "stages/generating/state_json.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"

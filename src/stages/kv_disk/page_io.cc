@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/trace.h"
 #include "stages/kv_disk/limits.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 
+#include "base/clock.h"
 #include "base/trace.h"
 #include "stages/stage.h"
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <variant>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "stages/stage.h"
 

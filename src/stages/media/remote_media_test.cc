@@ -7,6 +7,7 @@
 #include <atomic>
 #include <thread>
 
+#include "base/clock.h"
 #include "control/mailbox.h"
 #include "stages/media/encode_service.h"
 #include "stages/stage.h"

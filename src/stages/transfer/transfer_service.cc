@@ -4,6 +4,7 @@
 #include <random>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "stages/stage.h"
 #include "stages/transfer/limits.h"

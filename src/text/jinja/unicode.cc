@@ -1,6 +1,6 @@
 #include "text/jinja/unicode.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <utf8proc.h>
 
@@ -95,25 +95,8 @@ bool is_final_sigma(std::string_view text, size_t begin, size_t end) {
 }  // namespace
 
 uint32_t next_code_point(std::string_view text, size_t& at) {
-  auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
-  uint32_t lead = byte(at);
-  if (lead < 0x80) {
-    ++at;
-    return lead;
-  }
-  int length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-  if (lead < 0xC2 || lead > 0xF4 || at + length > text.size()) return kBadByte + byte(at++);
-  uint32_t value = lead & (0xFF >> (length + 1));
-  for (int i = 1; i < length; ++i) {
-    if ((byte(at + i) & 0xC0) != 0x80) return kBadByte + byte(at++);
-    value = value << 6 | (byte(at + i) & 0x3F);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
-  if (value < kSmallest[length] || value > 0x10FFFF || (value >= 0xD800 && value < 0xE000)) {
-    return kBadByte + byte(at++);
-  }
-  at += length;
-  return value;
+  const int64_t c = utf8_next(text, at);
+  return c >= 0 ? static_cast<uint32_t>(c) : kBadByte + static_cast<uint8_t>(text[at++]);
 }
 
 void append_utf8(std::string& out, uint32_t c) {

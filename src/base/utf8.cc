@@ -1,4 +1,4 @@
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 #include <cstring>
 
@@ -49,6 +49,13 @@ Utf8Unit utf8_classify(std::string_view text) {
     high = 0xBF;
   }
   return {Utf8State::kComplete, need};
+}
+
+int64_t utf8_next(std::string_view text, size_t& at) {
+  if (at >= text.size() || utf8_classify(text.substr(at)).state != Utf8State::kComplete) return -1;
+  const CodePoint c = utf8_at(text, at);
+  at += c.size_bytes;
+  return static_cast<int64_t>(c.value);
 }
 
 size_t utf8_find_invalid(std::string_view text) {

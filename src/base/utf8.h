@@ -24,6 +24,10 @@ inline CodePoint utf8_at(std::string_view text, size_t at) {
   return {static_cast<char32_t>((p[0] & 0x07) << 18 | (p[1] & 0x3F) << 12 | (p[2] & 0x3F) << 6 | (p[3] & 0x3F)), 4};
 }
 
+// The code point at `at`, which moves behind it; -1, and `at` stays, where no well-formed character begins there or the
+// text ends.
+int64_t utf8_next(std::string_view text, size_t& at);
+
 inline bool utf8_is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
 
 // The start of the character that ends before `at`; `at` > 0 and `text` valid.
