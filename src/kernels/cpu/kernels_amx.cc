@@ -27,8 +27,10 @@ constexpr int kExactParts = 3;  // of an x that keeps all its bits; 1 where it i
 constexpr int64_t kBlockRows = 128;
 constexpr int64_t kBlockPanels = 16;
 constexpr int64_t kChunkSteps = 32;
-// The weights of two panels and a tile of x take 28 KiB for so many steps of 32 of k, and stay in the level-1 cache.
-constexpr int64_t kBlockSteps = 4;
+// The weights of two panels stay in the level-1 cache for so many steps of 32 of k, while all tiles of x pass: 28 KiB
+// with a tile of x in three parts, 40 KiB in one. Longer blocks load and store the sums less often.
+template <int P>
+constexpr int64_t kBlockSteps = P == 1 ? 8 : 4;
 constexpr int64_t kAheadBytes = 4096;                // how far weights are asked for where they pass but once
 constexpr int64_t kGroupFloats = 4 * kRows * kRows;  // sums of a tile of rows and two panels
 
@@ -189,6 +191,14 @@ void multiply_group(const Group& group, int64_t columns) {
   multiply<1, P>(group);
 }
 
+// Asks for what write() will write, so that its lines are here when the sums are.
+void fetch_y(const LinearPart& part, int64_t row, int64_t column, int64_t height, int64_t columns) {
+  for (int64_t r = 0; r < height; ++r) {
+    const float* y = part.y + (row + r) * part.y_stride + column;
+    for (int64_t c = 0; c < columns; c += 16) __builtin_prefetch(y + c, 1);
+  }
+}
+
 // Finished sums to y: then + bias, then + the old y.
 void write(const LinearPart& part, int64_t row, int64_t column, int64_t height, const float* sums) {
   const __mmask16 mask = first(part.n - column);
@@ -241,9 +251,11 @@ void run_block(const LinearPart& part, int64_t panel, int64_t step, int64_t step
     if (group.height != configured) configure(configured = group.height);
     group.x = static_cast<const char*>(part.packed_x) + (tile * kRows * depth + step * group.height * kDepth) * 2 * P;
     group.sums = sums;
+    const bool last = step + steps >= depth / kDepth;
+    if (last) fetch_y(part, tile * kRows, panel * 32, group.height, columns);
     multiply_group<P>(group, columns);
     for (int p = 0; p < 2; ++p) group.ahead[p] += group.ahead_lines * 64 * steps;
-    if (step + steps < depth / kDepth) continue;
+    if (!last) continue;
     for (int64_t column = 0; column < columns; column += 16) {
       write(part, tile * kRows, panel * 32 + column, group.height, sums + column * kRows);
     }
@@ -256,7 +268,7 @@ void many(const LinearPart& part) {
   const int64_t tiles = part.tile_end - part.tile_begin;
   // One tile of rows keeps its sums in the registers; more take turns over pieces of k that fit the level-1 cache.
   const int64_t whole = steps > 0 ? steps : 1;
-  const int64_t block = tiles == 1 ? whole : kBlockSteps, chunk = tiles == 1 ? whole : kChunkSteps;
+  const int64_t block = tiles == 1 ? whole : kBlockSteps<P>, chunk = tiles == 1 ? whole : kChunkSteps;
   int64_t configured = -1;
   for (int64_t from = 0; from < whole; from += chunk) {
     const int64_t end = steps < from + chunk ? steps : from + chunk;
