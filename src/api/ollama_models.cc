@@ -16,7 +16,6 @@ namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kDefaultTag = ":latest";
 constexpr const char* kNever = "9999-12-31T23:59:59Z";  // the model is loaded as long as the server runs
 
 std::string time_text(int64_t unix_seconds) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(unix_seconds)); }
@@ -138,9 +137,7 @@ Result<std::string> read_ollama_model(const ModelNames& names, const Json& body)
   if (name.ok() || name.status().code() != StatusCode::kNotFound) return name;
   std::string asked;
   RETURN_IF_ERROR(json_read(body, "model", asked));
-  if (!asked.ends_with(kDefaultTag)) return name;
-  if (!names.check(std::string_view(asked).substr(0, asked.size() - kDefaultTag.size())).ok()) return name;
-  return asked;
+  return names.check(without_default_tag(asked)).ok() ? Result<std::string>(asked) : name;
 }
 
 void add_ollama_route(ApiContext& context, http::Route route, OllamaEndpoint endpoint, OllamaHandler handle) {

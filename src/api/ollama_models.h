@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "api/ollama_error.h"
 #include "api/routes.h"
@@ -15,6 +16,12 @@ namespace millrace::api {
 // The field `model` of a request, or the served name: kNotFound, kInvalidArgument. "demo:latest" is "demo" too, since
 // Ollama's clients write a tag behind names without one.
 Result<std::string> read_ollama_model(const ModelNames& names, const Json& body);
+
+// Without the ":latest" that Ollama's clients write behind names that have no tag.
+inline std::string_view without_default_tag(std::string_view name) {
+  constexpr std::string_view kTag = ":latest";
+  return name.ends_with(kTag) ? name.substr(0, name.size() - kTag.size()) : name;
+}
 
 using OllamaHandler = std::function<Status(ApiContext&, const http::Request&, const http::ResponderPtr&)>;
 // Fills in the handler and the errors of this family.

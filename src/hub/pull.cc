@@ -60,7 +60,7 @@ class Pull {
   void fetch_next(std::atomic<std::size_t>& next);
   Status link();
   void note_failure(const Status& status);
-  void note_progress(int64_t bytes, std::size_t files);
+  void note_progress(std::size_t file, int64_t bytes, std::size_t files);
 
   const PullOptions& options_;
   const PullControl& control_;
@@ -74,6 +74,7 @@ class Pull {
 
   std::mutex mutex_;  // guards what follows
   PullProgress progress_;
+  std::vector<uint64_t> file_bytes_done_;  // of files_
   Status first_failure_ = ok_status();
 };
 
@@ -82,10 +83,13 @@ void Pull::note_failure(const Status& status) {
   if (!failed_.exchange(true)) first_failure_ = status;
 }
 
-void Pull::note_progress(int64_t bytes, std::size_t files) {
+void Pull::note_progress(std::size_t file, int64_t bytes, std::size_t files) {
+  if (bytes == 0 && files == 0) return;
   const std::lock_guard lock(mutex_);
   progress_.bytes_done += static_cast<uint64_t>(bytes);
   progress_.files_done += files;
+  progress_.file = &files_[file];
+  progress_.file_bytes_done = file_bytes_done_[file] += static_cast<uint64_t>(bytes);
   control_.progress(progress_);
 }
 
@@ -99,6 +103,7 @@ Status Pull::add_file(Connection& connection, const std::string& file) {
   RETURN_IF_ERROR(hub_.complete(connection, repository_, out));
   files_.push_back(out);
   const std::lock_guard lock(mutex_);
+  file_bytes_done_.push_back(0);
   progress_.bytes += out.size;
   progress_.files++;
   return ok_status();
@@ -137,9 +142,10 @@ void Pull::fetch_next(std::atomic<std::size_t>& next) {
   auto connection = hub_.connect();
   if (!connection.ok()) return note_failure(connection.status());
   for (std::size_t i = next++; i < files_.size() && !hub_.control().cancelled(); i = next++) {
-    BlobDownload download(hub_, cache_, repository_, files_[i], [this](int64_t bytes) { note_progress(bytes, 0); });
+    BlobDownload download(hub_, cache_, repository_, files_[i],
+                          [this, i](int64_t bytes) { note_progress(i, bytes, 0); });
     if (const Status status = download.run(*connection); !status.ok()) return note_failure(status);
-    note_progress(0, 1);
+    note_progress(i, 0, 1);
   }
 }
 

@@ -28,6 +28,9 @@ struct PullProgress {
   std::size_t files_done = 0;
   uint64_t bytes = 0;  // in all
   uint64_t bytes_done = 0;
+  // The file that this is about.
+  const RemoteFile* file = nullptr;
+  uint64_t file_bytes_done = 0;
 };
 
 struct PullOptions {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "api/model_summary.h"
+#include "api/ollama_models.h"
 #include "app/model_source.h"
 #include "app/router/models_file.h"
 #include "base/nearest.h"
@@ -21,8 +22,6 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::string_view kDefaultTag = ":latest";  // that Ollama's clients put behind a name
 
 bool exists(const std::string& path) {
   struct stat info {};
@@ -168,12 +167,10 @@ const ServedModel* find_model(const std::vector<ServedModel>& models, std::strin
   const auto is = [](const ServedModel& model, std::string_view wanted) {
     return model.name == wanted || std::find(model.aliases.begin(), model.aliases.end(), wanted) != model.aliases.end();
   };
-  for (const ServedModel& model : models) {
-    if (is(model, name)) return &model;
-  }
-  if (!name.ends_with(kDefaultTag)) return nullptr;
-  for (const ServedModel& model : models) {
-    if (is(model, name.substr(0, name.size() - kDefaultTag.size()))) return &model;
+  for (const std::string_view wanted : {name, api::without_default_tag(name)}) {
+    for (const ServedModel& model : models) {
+      if (is(model, wanted)) return &model;
+    }
   }
   return nullptr;
 }

@@ -4,6 +4,7 @@
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -23,8 +24,12 @@ class ModelsReader {
 
   Status read(const YAML::Node& root) {
     if (!root.IsMap() && !root.IsNull()) return wrong(root, "it is no map; wanted names of models");
+    std::set<std::string> seen;  // the parser takes a key twice
     for (const auto& pair : root) {
       if (!pair.first.IsScalar() || pair.first.Scalar().empty()) return wrong(pair.first, "wanted a model's name");
+      if (!seen.insert(pair.first.Scalar()).second) {
+        return wrong(pair.first, fmt::format("'{}' is named twice; wanted each model once", pair.first.Scalar()));
+      }
       if (!pair.second.IsMap()) return wrong(pair.first, "this model is no map; wanted lines such as 'kv-gib: 2'");
       RETURN_IF_ERROR(read_model(pair.first, pair.second));
     }
@@ -40,7 +45,13 @@ class ModelsReader {
     const auto known = std::find_if(models_.begin(), models_.end(),
                                     [&](const ServedModel& model) { return model.name == name.Scalar(); });
     ServedModel model = known == models_.end() ? ServedModel{.name = name.Scalar()} : *known;
-    for (const auto& pair : keys) RETURN_IF_ERROR(read_key(pair.first, pair.second, model));
+    std::set<std::string> seen;
+    for (const auto& pair : keys) {
+      if (pair.first.IsScalar() && !seen.insert(pair.first.Scalar()).second) {
+        return wrong(pair.first, fmt::format("'{}' stands twice; wanted it once", pair.first.Scalar()));
+      }
+      RETURN_IF_ERROR(read_key(pair.first, pair.second, model));
+    }
     if (model.path.empty()) {
       std::vector<std::string_view> names;
       for (const ServedModel& each : models_) names.push_back(each.name);

@@ -57,6 +57,8 @@ TEST_F(ModelsFileTest, WhatIsWrongIsNamedWithItsLine) {
   for (const char* other : {"port", "api-key", "models-dir", "pipeline", "discovery", "allow-pull", "host"}) {
     EXPECT_NE(why_not(fmt::format("small: {{{}: x}}", other)).find("is no option of one model"), std::string::npos);
   }
+  EXPECT_NE(why_not("small:\n  kv-gib: 2\n  kv-gib: 3").find(":3: 'kv-gib' stands twice"), std::string::npos);
+  EXPECT_NE(why_not("small: {pin: true}\nsmall: {pin: false}").find(":2: 'small' is named twice"), std::string::npos);
   EXPECT_NE(why_not("big: {model: /nowhere}").find("/nowhere is not available"), std::string::npos);
   EXPECT_NE(why_not("small: {ttl-s: -1}").find("wanted seconds"), std::string::npos);
   EXPECT_NE(why_not("small: {pin: perhaps}").find("true or false"), std::string::npos);

@@ -3,8 +3,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
+#include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,8 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/ollama_error.h"
+#include "api/ollama_models.h"
+#include "base/clock.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "hub/cached_models.h"
@@ -20,15 +23,14 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kDefaultTag = ":latest";
+constexpr std::size_t kSha256Digits = 64, kShownDigits = 12;
 
 // "hf.co/ORG/NAME:QUANT", as Ollama's clients write it, without what stands before and behind the name.
 std::string hub_name(std::string name) {
   for (const std::string_view host : {"hf.co/", "huggingface.co/"}) {
     if (name.starts_with(host)) name.erase(0, host.size());
   }
-  if (name.ends_with(kDefaultTag)) name.resize(name.size() - kDefaultTag.size());
-  return name;
+  return std::string(api::without_default_tag(name));
 }
 
 // `model`, or `name` as older clients have it.
@@ -48,24 +50,24 @@ bool is_path(const std::string& path) {
 
 std::string line_of(const nlohmann::ordered_json& event) { return event.dump() + "\n"; }
 
-// The events of one pull, as far as the client has them. Thread safety: one thread at a time.
+// The events of one pull, as far as the client has them: its progress file by file, as clients draw a bar for each
+// digest. Thread safety: one thread at a time.
 class PullEvents {
  public:
-  PullEvents(http::ResponderPtr responder, std::string name, bool stream)
-      : responder_(std::move(responder)), name_(std::move(name)), stream_(stream) {}
+  PullEvents(http::ResponderPtr responder, bool stream) : responder_(std::move(responder)), stream_(stream) {}
 
   void progress(const hub::PullProgress& now) {
-    using std::chrono::steady_clock;
     if (!stream_) return;
     const bool begins = !std::exchange(begun_, true);
     if (begins) {
       responder_->start_stream("application/x-ndjson");
       responder_->write(line_of({{"status", "pulling manifest"}}));
     }
-    const bool complete = now.bytes_done == now.bytes;
-    if (!begins && !complete && steady_clock::now() - written_ < std::chrono::milliseconds(kPullEventMs)) return;
-    written_ = steady_clock::now();
-    responder_->write(line_of({{"status", "pulling " + name_}, {"total", now.bytes}, {"completed", now.bytes_done}}));
+    const bool complete = now.file_bytes_done == now.file->size;
+    const auto next = next_ms_.try_emplace(now.file->name, 0).first;
+    if (next->second == kOver || (!complete && monotonic_ms() < next->second)) return;
+    next->second = complete ? kOver : monotonic_ms() + kPullEventMs;
+    responder_->write(line_of(event_of(now)));
   }
 
   void end(const Status& status) {
@@ -78,11 +80,23 @@ class PullEvents {
   }
 
  private:
+  static constexpr int64_t kOver = std::numeric_limits<int64_t>::max();
+
+  // A large file by its SHA-256, as Ollama names a layer; a small one has none.
+  static nlohmann::ordered_json event_of(const hub::PullProgress& now) {
+    const bool is_sha256 = now.file->etag.size() == kSha256Digits;
+    nlohmann::ordered_json event{
+        {"status", "pulling " + (is_sha256 ? now.file->etag.substr(0, kShownDigits) : now.file->name)}};
+    if (is_sha256) event["digest"] = "sha256:" + now.file->etag;
+    event["total"] = now.file->size;
+    event["completed"] = now.file_bytes_done;
+    return event;
+  }
+
   const http::ResponderPtr responder_;
-  const std::string name_;
   const bool stream_;
   bool begun_ = false;
-  std::chrono::steady_clock::time_point written_{};
+  std::map<std::string, int64_t> next_ms_;  // of each file: when an event may follow
 };
 
 Status check_allowed(bool allowed, const http::Request& request) {
@@ -166,7 +180,7 @@ Status PullRoutes::pull(const http::Request& request, const http::ResponderPtr& 
 }
 
 void PullRoutes::run(Job& job) {
-  PullEvents events(job.responder, job.reference.text(), job.stream);
+  PullEvents events(job.responder, job.stream);
   const hub::PullControl control{
       .transfer = {.cancelled = [this, &job] { return stopping_ || job.responder->disconnected(); },
                    .note = [&job](const std::string& text) { LOG_INFO("pull {}: {}", job.reference.text(), text); }},
@@ -205,7 +219,7 @@ Status PullRoutes::copy(const http::Request& request, const http::ResponderPtr& 
   const auto models = pool_.models();
   const ServedModel* const model = find_model(*models, source);
   if (model == nullptr) return error(StatusCode::kNotFound, "source: there is no model '{}'", source.substr(0, 200));
-  if (destination.ends_with(kDefaultTag)) destination.resize(destination.size() - kDefaultTag.size());
+  destination = api::without_default_tag(destination);
   const bool printable =
       std::all_of(destination.begin(), destination.end(), [](char c) { return c > ' ' && c <= '~'; });
   if (destination.empty() || destination.size() > kMaxCopyNameBytes || !printable) {
@@ -227,7 +241,7 @@ Status PullRoutes::remove(const http::Request& request, const http::ResponderPtr
   const auto is_alias = [model](const std::string& each) {
     return std::find(model->aliases.begin(), model->aliases.end(), each) != model->aliases.end();
   };
-  if (!is_alias(name) && name.ends_with(kDefaultTag)) name.resize(name.size() - kDefaultTag.size());
+  if (!is_alias(name)) name = api::without_default_tag(name);
   if (is_alias(name)) {
     RETURN_IF_ERROR(pool_.remove(name));
     responder->send({});
