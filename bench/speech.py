@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures spoken answers of a served Qwen3-Omni: a whole answer, its first sound, the stages beside each other, sounds together.
 
-    bench/speech.py PROGRAM [--shape omni|small] [--measures peer first long company text real-time] [--rounds 3] [--folder DIR]
+    bench/speech.py PROGRAM [--shape omni|small] [--measures peer first long company text real-time hour] [--rounds 3] [--folder DIR]
                     [--peer "COMMAND THAT RUNS PYTHON"] [-- serve options]
 
 Makes directories with random weights (bench/speech_model.py has the shapes; `real-time` has one of its own), and prints a row of a Markdown
@@ -13,7 +13,8 @@ table for each measure: medians over the rounds. Lengths are fixed: neither text
     long       a long answer, over the time that its busiest stage computed; one thread a stage
     company    frames a second of the talker, 8 speeches together over one after the other: by its own time (a core of its own), and of whole speeches
     text       tokens a second of the text with speech over without; the thinker has a core of its own, talker and vocoder share the other
-    real-time  seconds for a second of sound with 1 and 2 threads a stage, and processor seconds of the stages"""
+    real-time  seconds for a second of sound with 1 and 2 threads a stage, and processor seconds of the stages
+    hour       anonymous memory of each process while a long speech is streamed, of a tiny model: at its first tenth, its middle, its end"""
 import argparse
 import collections
 import concurrent.futures
@@ -250,12 +251,46 @@ def real_time_rows(args):
                f"{talker:.2f} + {vocoder:.2f} = {talker + vocoder:.2f} cores for real time", f"{span(walls)} s")
 
 
+def memory_of(pids):
+    """{name: MiB that no file backs}"""
+    found = {}
+    for name, pid in pids.items():
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+        found[name] = int(status.split("RssAnon:")[1].split()[0]) / 1024
+    return found
+
+
+def hour_rows(args):
+    _, folder = model_of(args.folder, "tiny")
+    process, host, port, _ = start(args.program, str(folder), ["--threads", "1", "--request-timeout-s", "7200", *args.more])
+    marks, seen, took, whole = [0.1, 0.5, 1.0], [], 0, (args.hour - 2) * 1920 * 2
+    try:
+        server, pids = Speaker(host, port), {"server": process.pid, **stages_of(process.pid)}
+        server.speech("cat", 8)
+        began = time.monotonic()
+        connection, response = server.post("/v1/audio/speech", {"input": "cat dog", "voice": "ethan", "response_format": "pcm", "seed": 1,
+                                                                "talker_max_new_tokens": args.hour})
+        with contextlib.closing(connection):
+            while data := response.read1(65536):
+                took += len(data)
+                while len(seen) < len(marks) and took >= marks[len(seen)] * whole:
+                    seen.append(memory_of(pids))
+        seconds, lasting = time.monotonic() - began, took / 2 / 24000
+    finally:
+        process.terminate()
+        process.wait()
+    for name in pids:
+        yield (f"a speech of {lasting / 60:.1f} minutes in {seconds:.0f} s: {name}, MiB at a tenth, the middle and the end",
+               ", ".join(f"{one[name]:.1f}" for one in seen), f"{seen[-1][name] / seen[0][name]:.2f}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     measures = {"peer": peer_row, "first": first_row, "long": long_row, "company": company_row, "text": text_row}
+    several = {"real-time": real_time_rows, "hour": hour_rows}
     parser.add_argument("program", type=lambda path: str(pathlib.Path(path).resolve()))
     parser.add_argument("--shape", choices=("omni", "small"), default="omni")
-    parser.add_argument("--measures", nargs="+", choices=[*measures, "real-time"], default=["first", "long", "company", "text", "real-time"])
+    parser.add_argument("--measures", nargs="+", choices=[*measures, *several], default=["first", "long", "company", "text", "real-time"])
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=pathlib.Path, default=pathlib.Path(tempfile.gettempdir()) / "millrace-bench-speech")
     parser.add_argument("--peer", default="python3")
@@ -263,14 +298,14 @@ def main():
     parser.add_argument("--tokens", type=int, default=12, help="of peer")
     parser.add_argument("--frames", type=int, default=36, help="of peer")
     for name, length, what in (("long", 75, "frames of long"), ("company", 12, "frames of each speech of company"), ("text", 48, "tokens of text"),
-                               ("sound", 40, "frames of real-time")):
+                               ("sound", 40, "frames of real-time"), ("hour", 45000, "frames of hour")):
         parser.add_argument(f"--{name}", type=int, default=length, help=what)
     args, more = parser.parse_known_args()
     args.more = [each for each in more if each != "--"]
     load = os.getloadavg()[0]
     print("| what | | ratio |\n|---|---|---|")
     for name in args.measures:
-        for row in real_time_rows(args) if name == "real-time" else [measures[name](args)]:
+        for row in several[name](args) if name in several else [measures[name](args)]:
             print("| " + " | ".join(row) + " |", flush=True)
     print(f"shape {args.shape}, load before {load:.1f}, after {os.getloadavg()[0]:.1f}")
 

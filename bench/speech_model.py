@@ -4,6 +4,7 @@
     tts    the talker and the code predictor of Qwen3-TTS-12Hz-0.6B: its 28 dense layers as layers of one expert and the shared one, which
            together are as wide; the vocoder of Qwen3-Omni; a thinker of one small layer, which computes nothing of a given text
     small  about a tenth of `omni`
+    tiny   what is quick: for hours of sound
 
 Vocabulary and tokenizer are those of the tests' tiny models. Ends of text and speech have rows of zeros in the heads, so they are never
 drawn where 50 likelier ones are: lengths are those that were asked for."""
@@ -38,6 +39,12 @@ SHAPES = {
                          "num_experts_per_tok": 4, "moe_intermediate_size": 256, "shared_expert_intermediate_size": 384},
               "predictor": {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4},
               "vocoder": {"hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 4, "num_attention_heads": 8, "decoder_dim": 512}},
+    "tiny": {"thinker": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "num_experts": 2,
+                         "num_experts_per_tok": 1, "moe_intermediate_size": 64},
+             "talker": {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "num_experts": 2,
+                        "num_experts_per_tok": 1, "moe_intermediate_size": 64, "shared_expert_intermediate_size": 64},
+             "predictor": {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 1},
+             "vocoder": {"hidden_size": 128, "intermediate_size": 128, "num_hidden_layers": 1, "num_attention_heads": 2, "decoder_dim": 64}},
 }
 HEAD_DIM, MERGE = 128, 2
 VISION = {"depth": 1, "hidden_size": 64, "intermediate_size": 128, "num_heads": 2, "patch_size": 16, "spatial_merge_size": MERGE,
@@ -49,7 +56,7 @@ MEDIA_IDS = {f"{name}_token_id": TOKENS[f"<|{pad}|>"] for name, pad in (
     ("image", "image_pad"), ("video", "video_pad"), ("vision_start", "vision_start"), ("audio", "audio_pad"), ("audio_start", "audio_start"))}
 ROPE = {"rope_type": "default", "rope_theta": 1e6}
 MROPE = {**ROPE, "mrope_section": [24, 20, 20], "mrope_interleaved": True}
-LANGUAGE = {"head_dim": HEAD_DIM, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6}
+LANGUAGE = {"head_dim": HEAD_DIM, "max_position_embeddings": 65536, "rms_norm_eps": 1e-6}
 
 
 def config_of(shape):
