@@ -144,14 +144,20 @@ def peer_row(args):
     command = [*shlex.split(args.peer), str(PEER_SCRIPT), str(folder), str(args.threads)]
     peer = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
+    def read():
+        """transformers writes warnings between."""
+        for line in peer.stdout:
+            if line.startswith("{"):
+                return json.loads(line)
+        raise SystemExit("the peer ended")
+
     def theirs(**job):
         peer.stdin.write(json.dumps(job) + "\n")
         peer.stdin.flush()
-        return json.loads(peer.stdout.readline())
+        return read()
     ours, others = [], []
     try:
-        if not json.loads(peer.stdout.readline())["ready"]:
-            raise SystemExit("the peer did not start")
+        read()
         with serving(args, args.shape, "--threads", str(args.threads)) as (server, _):
             theirs(ids=prompt_ids(config, 32), tokens=2, frames=2)
             for turn in range(args.rounds):
