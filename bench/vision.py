@@ -96,8 +96,8 @@ def make_model(folder, config):
     write_weights(folder, tensors_of(config))
 
 
-def write_weights(folder, tensors):
-    """[(name, shape)], bf16 of either sign between 2^-7 and 2^-5: the high byte is one of two, the low one is random."""
+def write_weights(folder, tensors, zero_rows=None):
+    """[(name, shape)], bf16 of either sign between 2^-7 and 2^-5: the high byte is one of two, the low one is random. zero_rows: {name: row}"""
     noise = bytearray(1 << 24)
     generator = random.Random(1)
     noise[0::2] = generator.randbytes(1 << 23)
@@ -117,6 +117,11 @@ def write_weights(folder, tensors):
                 block = ones * (min(left, 1 << 20) // 2) if norm else bytes(left) if name.endswith("bias") else noise[:min(left, len(noise))]
                 file.write(block)
                 left -= len(block)
+            if name in (zero_rows or {}):
+                end, row = file.tell(), 2 * count(shape[1:])
+                file.seek(end - 2 * count(shape) + zero_rows[name] * row)
+                file.write(bytes(row))
+                file.seek(end)
 
 
 def png(side, seed):

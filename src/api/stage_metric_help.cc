@@ -94,6 +94,7 @@ constexpr auto kHelp = std::to_array<Entry>({
     {"range_idle_ratio", "The part of the chain's time in which the range did not compute, 0 to 1."},
     {"sampled_tokens_total", "Tokens sampled."},
     {"speech_frames_total", "Frames of codes that the talker generated."},
+    {"speech_held_requests", "Answers whose frames wait for a vocoder or a client that is behind."},
     {"stage_aborted_total", "Requests that were aborted."},
     {"stage_chunks_in_total", "Chunks of streams received."},
     {"stage_chunks_out_total", "Chunks of streams sent."},

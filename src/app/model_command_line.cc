@@ -141,6 +141,18 @@ void add_output_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--talker-threads", o.talker_threads,
+                  "Compute threads of the stage that speaks an answer; 0 = as --threads")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group(group);
+  command
+      .add_option("--vocoder-threads", o.vocoder_threads,
+                  "Compute threads of the stage that makes its sound; 0 = as --threads")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str()
+      ->group(group);
 }
 
 void add_split_options(CLI::App& command, ModelOptions& o) {

@@ -38,6 +38,7 @@ void visit_model_options(const ModelOptions& m, Visit&& visit) {
   visit("kv-host-gib", m.kv_host_gib), visit("kv-host-write-policy", m.kv_host_write_policy);
   visit("kv-disk-dir", m.kv_disk_dir), visit("kv-disk-gib", m.kv_disk_gib);
   visit("tool-parser", m.tool_parser), visit("reasoning-parser", m.reasoning_parser), visit("speech", m.speech);
+  visit("talker-threads", m.talker_threads), visit("vocoder-threads", m.vocoder_threads);
   visit("kv-events", m.kv_events), visit("kv-events-anywhere", m.kv_events_anywhere), visit("log-level", m.log_level);
 }
 

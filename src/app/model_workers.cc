@@ -27,7 +27,8 @@ using Names = std::vector<std::string_view>;
 using Slot = Library::WorkerSeat;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
-constexpr std::string_view kNotOfStages[] = {"kv-events", "kv-events-anywhere", "log-level", "start-weights"};
+constexpr std::string_view kNotOfStages[] = {"kv-events",     "kv-events-anywhere", "log-level",
+                                             "start-weights", "talker-threads",     "vocoder-threads"};
 
 Result<std::string> option_text(std::string_view key, const Value& value) {
   if (const auto* text = value.get<std::string>()) return *text;
@@ -108,7 +109,7 @@ Result<ArgsOptions> encode_args(const Value& args) {
 }
 Result<ArgsOptions> detokenize_args(const Value& args) { return options_of_args(args, {"model"}); }
 Result<ArgsOptions> speech_args(const Value& args) {
-  return options_of_args(args, {"model", "threads", "page-size", "kv-dtype", "max-running-requests",
+  return options_of_args(args, {"model", "threads", "quantize", "page-size", "kv-dtype", "max-running-requests",
                                 "max-queued-requests", "chunked-prefill-tokens", "overlap"});
 }
 
@@ -246,6 +247,13 @@ MakeMedia make_media_of(const ModelOptions& options, const ModelConfig& config, 
   };
 }
 
+// Why a stage keeps the weights that it was started with; empty: it does not.
+std::string why_fixed(const ModelConfig& config, bool split) {
+  if (split) return "its layers are split; start the server again with the new weights";
+  if (config.audio) return "its model takes audio; start the server again with the new weights";
+  return "";
+}
+
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(const ModelOptions options, generating_options(args, slot, command_line));
   ASSIGN_OR_RETURN(TextComponents components, load_text_components(options));
@@ -260,7 +268,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   }
   const bool split = options.pp > 1 || slot.chain;  // takes no new weights
   const MediaFacts& media = components.facts.media;
-  const bool fixed = split || components.dir.config.audio;
+  const std::string why = why_fixed(components.dir.config, split);
+  const bool fixed = !why.empty();
   ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
   RETURN_IF_ERROR(check_snapshots(options));
   if ((fixed || components.dir.config.vision) && !options.weights_snapshot_dir.empty()) {
@@ -288,7 +297,7 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .make_media = make_media_of(options, components.dir.config, media, slot.features, frozen),
        .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, media, frozen),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, frozen), slot.weights_rank,
-                options.trainer_hosts},
+                options.trainer_hosts, why},
        .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
        .make_transfers = make_transfers(options, slot.transfers),
@@ -353,12 +362,15 @@ Made make_detokenize(const Value& args, const Slot& slot, const ModelOptions& co
   return make_detokenize_worker(std::move(tokenizer), slot, text);
 }
 
-// Of one that is spoken, with the share of the machine that the stage has.
-Result<ModelOptions> speech_options(const Value& args, const Slot& slot, const ModelOptions& command_line) {
+// Of one that is spoken, with the share of the machine that the stage has. `stage_threads`: the option of
+// that stage's threads; args of the pipeline's file come before it.
+Result<ModelOptions> speech_options(const Value& args, const Slot& slot, const ModelOptions& command_line,
+                                    int ModelOptions::*stage_threads) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, speech_args(args));
-  const bool threads = from_args ? args.find("threads") != nullptr : command_line.threads != 0;
+  const int of_args = from_args ? from_args->threads : 0;
   ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
-  if (!threads) options.threads = slot.threads;
+  options.threads = of_args != 0 ? of_args : options.*stage_threads != 0 ? options.*stage_threads : options.threads;
+  if (options.threads == 0) options.threads = slot.threads;
   return share_of(options, static_cast<int>(slot.nth), slot.of);
 }
 
@@ -370,13 +382,14 @@ Result<SpeechConfig> speech_config(const ModelOptions& options) {
 }
 
 Made make_talk(const Value& args, const Slot& slot, const ModelOptions& command_line) {
-  ASSIGN_OR_RETURN(const ModelOptions options, speech_options(args, slot, command_line));
+  ASSIGN_OR_RETURN(const ModelOptions options, speech_options(args, slot, command_line, &ModelOptions::talker_threads));
   ASSIGN_OR_RETURN(const SpeechConfig config, speech_config(options));
   return make_talk_worker(talk_parts(options, config));
 }
 
 Made make_vocode(const Value& args, const Slot& slot, const ModelOptions& command_line) {
-  ASSIGN_OR_RETURN(const ModelOptions options, speech_options(args, slot, command_line));
+  ASSIGN_OR_RETURN(const ModelOptions options,
+                   speech_options(args, slot, command_line, &ModelOptions::vocoder_threads));
   ASSIGN_OR_RETURN(const SpeechConfig config, speech_config(options));
   return make_vocode_worker(load_vocoder(options, config));
 }

@@ -8,7 +8,7 @@
 //   prefill     as `generate` of the stage whose prompts it computes
 //   encode      model, threads, quantize: as `generate` of the stage whose media it encodes
 //   detokenize  model
-//   talk        model, threads, page_size, kv_dtype, max_running_requests, max_queued_requests,
+//   talk        model, threads, quantize, page_size, kv_dtype, max_running_requests, max_queued_requests,
 //               chunked_prefill_tokens, overlap: as `generate`
 //   vocode      model, threads
 //

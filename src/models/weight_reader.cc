@@ -8,9 +8,19 @@
 
 namespace millrace {
 
+namespace {
+
+// Embeddings and heads of the codes of a frame (models/omni/code_predictor.h).
+bool is_code_table(std::string_view name) {
+  return name.starts_with("talker.code_predictor.model.codec_embedding.") ||
+         name.starts_with("talker.code_predictor.lm_head.");
+}
+
+}  // namespace
+
 std::optional<DType> quantized_dtype(const LoadOptions& options, std::string_view name, DType stored, int64_t columns) {
   if (!options.quantize || is_quantized(stored)) return std::nullopt;
-  const bool every_token = name == "model.embed_tokens.weight" || name == "lm_head.weight";
+  const bool every_token = name == "model.embed_tokens.weight" || name == "lm_head.weight" || is_code_table(name);
   const DType wanted = every_token ? DType::kQ8_0 : *options.quantize;
   if (columns % dtype_block(wanted).elements != 0) return std::nullopt;
   return wanted;

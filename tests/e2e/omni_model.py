@@ -4,6 +4,7 @@ import base64
 import json
 import pathlib
 import shutil
+import struct
 
 from vision_model import picture, tokenizer_with
 
@@ -62,6 +63,22 @@ def omni_model(folder):
 def speaking_model(folder):
     """A complete model: thinker, talker, code predictor, code2wav. As published, its turns end at im_end_token_id of config.json."""
     return write_model(folder, "speech", speaking_tokenizer())
+
+
+def endless_model(folder):
+    """One that speaks until its limit, up to 87 minutes: greedily the end is never drawn, whose row of the head is zero here."""
+    speaking_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config["talker_config"]["text_config"]["max_position_embeddings"] = 65536
+    (folder / "config.json").write_text(json.dumps(config))
+    data = bytearray((folder / "model.safetensors").read_bytes())
+    size = struct.unpack("<Q", data[:8])[0]
+    head = json.loads(data[8:8 + size])["talker.codec_head.weight"]
+    row = 2 * head["shape"][1]
+    begin = 8 + size + head["data_offsets"][0] + config["talker_config"]["codec_eos_token_id"] * row
+    data[begin:begin + row] = bytes(row)
+    (folder / "model.safetensors").write_bytes(data)
+    return folder
 
 
 def served():

@@ -41,8 +41,13 @@ void LiveCommands::begin(const wire::AdminRequest& command, const Reply& reply) 
   if (!status.ok()) reply(command.id, status, {});
 }
 
+Status LiveCommands::refusal() const {
+  return error(StatusCode::kUnsupported, "this stage takes no new weights{}{}", options_.why_fixed.empty() ? "" : ": ",
+               options_.why_fixed);
+}
+
 Status LiveCommands::join(const wire::AdminRequest& command) {
-  if (!options_.make) return error(StatusCode::kUnsupported, "this stage takes no new weights");
+  if (!options_.make) return refusal();
   if (receiving_)
     return error(StatusCode::kConflict, "weights are being received over the group '{}'", receiving_->name);
   ASSIGN_OR_RETURN(const Json body, parse_json(command.argument));
@@ -57,7 +62,7 @@ Result<std::shared_ptr<const Model>> LiveCommands::base_of(const WeightPlan& pla
                  plan.round + 1, version);
   }
   std::shared_ptr<const Model> base = plan.round > 0 ? staged_ : engine_.runner().serving();
-  if (base == nullptr) return error(StatusCode::kUnsupported, "this stage takes no new weights");
+  if (base == nullptr) return refusal();
   return base;
 }
 

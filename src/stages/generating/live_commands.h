@@ -36,6 +36,7 @@ struct LiveOptions {
   MakeLiveWeights make;  // empty: no group is joined
   uint32_t replica = 0;
   std::string trainer_hosts;  // collective::AllowedHosts
+  std::string why_fixed;      // why the stage takes no new weights, neither from a folder; empty: it takes some
 };
 
 class LiveCommands {
@@ -49,6 +50,8 @@ class LiveCommands {
     return action >= wire::AdminAction::kJoinGroup && action <= wire::AdminAction::kHoldWeights;
   }
   void begin(const wire::AdminRequest& command, const Reply& reply);
+  // Of a stage whose weights stay as they are.
+  Status refusal() const;
   // What is being received is of no use: the group is left, for its stream would be cut in the middle.
   void drop(uint64_t version);
   // The stager has ended a command of these.

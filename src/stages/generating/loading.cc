@@ -114,12 +114,6 @@ Status find_reranker(const std::string& path, TextComponents& components) {
   return ok_status();
 }
 
-std::optional<DType> quantize_option(const ModelOptions& options) {
-  if (options.quantize == "q8_0") return DType::kQ8_0;
-  if (options.quantize == "q4_0") return DType::kQ4_0;
-  return std::nullopt;
-}
-
 // Those of a range of layers have a file of their own.
 std::string cache_name(const ModelOptions& options, const ModelConfig& config, LayerRange layers) {
   std::string name = directory_name(options.model);
@@ -352,6 +346,12 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *
                                                               longest_token_bytes(*components.tokenizer));
   return components;
+}
+
+std::optional<DType> quantize_option(const ModelOptions& options) {
+  if (options.quantize == "q8_0") return DType::kQ8_0;
+  if (options.quantize == "q4_0") return DType::kQ4_0;
+  return std::nullopt;
 }
 
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids) {

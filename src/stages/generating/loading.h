@@ -62,6 +62,9 @@ MakeLiveWeights make_live_weights_of(const ModelOptions& options, std::shared_pt
 // Into options.weights_snapshot_dir; empty where there is none.
 WriteSnapshot write_snapshot_of(const ModelOptions& options);
 
+// What --quantize wants of the matrices; nullopt: they stay as the file holds them.
+std::optional<DType> quantize_option(const ModelOptions& options);
+
 SchedulerOptions scheduler_options(const ModelOptions& options, std::vector<int32_t> eos_token_ids);
 
 }  // namespace millrace

@@ -47,6 +47,8 @@ struct ModelOptions {
   std::string tool_parser = "auto";       // of the output: auto, qwen, llama3, mistral, off
   std::string reasoning_parser = "auto";  // auto, qwen3, deepseek, off
   std::string speech = "auto";            // of answers: auto, where the model can; off
+  int talker_threads = 0;                 // of the stage that speaks; 0: as `threads`
+  int vocoder_threads = 0;                // of the one that makes its sound; 0: as `threads`
   std::string log_level = "info";
   std::string kv_transfer_listen;    // ADDRESS:PORT where other servers ask for KV pages; empty: none do
   std::string kv_transfer_key_file;  // of all these servers

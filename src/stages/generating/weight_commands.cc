@@ -41,7 +41,7 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
   switch (command.action) {
     case wire::AdminAction::kStageWeights:
       if (!can_stage_) {
-        return reply(command.id, error(StatusCode::kUnsupported, "this stage takes no new weights"), {});
+        return reply(command.id, live_.refusal(), {});
       }
       return stager_.begin({.command = command.id,
                             .path = command.argument,

@@ -61,6 +61,7 @@ Status EdgeSender::add(LoopRequest& request, const std::string& target, OutItem 
   edge.target = target;
   if (is_stream_chunk(item)) ++request.out.waiting_chunks;
   request.out.waiting_bytes += item.size_bytes;
+  if (target.empty()) request.out.waiting_client_bytes += item.size_bytes;
   update_congestion(request);
   edge.queue.push_back(std::move(item));
   if (!edge.waiting) RETURN_IF_ERROR(pump(request, edge));
@@ -87,7 +88,8 @@ void EdgeSender::update_congestion(LoopRequest& request) {
   // Hysteresis: a request that is congested stays so until half has left, or it would be switched with every chunk.
   RequestOutputs& out = request.out;
   const std::size_t part = out.congested ? 2 : 1;
-  const bool congested = out.waiting_chunks >= kCongestedChunks / part || out.waiting_bytes >= kCongestedBytes / part;
+  const bool congested = out.waiting_chunks >= kCongestedChunks / part || out.waiting_bytes >= kCongestedBytes / part ||
+                         out.waiting_client_bytes >= kCongestedClientBytes / part;
   if (congested == out.congested) return;
   out.congested = congested;
   context_.env.worker->congest(request.id, congested);
@@ -241,6 +243,7 @@ void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   const OutItem& item = edge.queue.front();
   CHECK(request.out.waiting_bytes >= item.size_bytes);
   request.out.waiting_bytes -= item.size_bytes;
+  if (edge.target.empty()) request.out.waiting_client_bytes -= item.size_bytes;
   if (is_stream_chunk(item)) {
     --request.out.waiting_chunks;
     count_sent(edge, item.size_bytes);
@@ -312,7 +315,7 @@ void EdgeSender::drop(LoopRequest& request) {
   // Puts that are open stay: RequestEnds cancels them, and their ends are collected as always.
   for (auto& [target, edge] : request.out.edges) edge.queue.clear();
   outgoing_.drop(request.id);
-  request.out.waiting_bytes = request.out.waiting_chunks = 0;
+  request.out.waiting_bytes = request.out.waiting_client_bytes = request.out.waiting_chunks = 0;
   update_congestion(request);
 }
 

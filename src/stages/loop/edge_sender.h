@@ -4,8 +4,8 @@
 // its descriptor, before the put is over: credits come back only when the receiver has read.
 //
 // At most wire::kMaxUnackedChunks chunks of an edge are unacknowledged, and kMaxUnackedClientBytes of one to the
-// client. From kCongestedChunks that wait on, the request is congested: it gets no further chunks, and the worker is
-// asked to let it rest; over kMaxWaitingChunks or kMaxWaitingBytes it fails.
+// client. From kCongestedChunks that wait on, or kCongestedClientBytes for the client, the request is congested: it
+// gets no further chunks, and the worker is asked to let it rest; over kMaxWaitingChunks or kMaxWaitingBytes it fails.
 //
 // The request's route names the receiver, the same for all senders. A replica that is down, or back as another
 // incarnation, fails the requests that are bound to it; one that the table of peers does not have yet is waited for,

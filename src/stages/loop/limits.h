@@ -16,6 +16,7 @@ inline constexpr std::size_t kMaxWaitingBytes = std::size_t{256} << 20;
 // From here on the worker is asked to let the request rest, until half of it is gone.
 inline constexpr std::size_t kCongestedChunks = 512;
 inline constexpr std::size_t kCongestedBytes = kMaxWaitingBytes / 4;
+inline constexpr std::size_t kCongestedClientBytes = std::size_t{4} << 20;  // of these, to a client that reads slowly
 // One batch to one receiver: from here on the next chunk begins another one.
 inline constexpr std::size_t kMaxBatchBytes = std::size_t{1} << 20;
 inline constexpr int64_t kRetryMs = 2;  // until what was refused for want of room is tried again

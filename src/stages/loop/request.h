@@ -122,7 +122,8 @@ struct RequestOutputs {
   std::map<std::string, OutEdge> edges;                    // by target
   std::size_t waiting_chunks = 0;
   std::size_t waiting_bytes = 0;
-  bool congested = false;  // and the worker's host knows
+  std::size_t waiting_client_bytes = 0;  // of these, to the client
+  bool congested = false;                // and the worker's host knows
 };
 
 struct LoopRequest {

@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kTalkerContext = 32768;  // rows: 40 minutes of sound
+constexpr int kTalkerContext = 65536;  // rows at most: 87 minutes of sound
 
 using Report = std::function<void(uint64_t done, uint64_t total)>;
 
@@ -56,6 +56,7 @@ Result<std::unique_ptr<Runner>> load_talker(const ModelOptions& options, const T
   ThreadPool pool(threads_of(options));
   LoadOptions load{.pool = &pool, .progress = report};
   ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
+  load.quantize = quantize_option(options);
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(config.text, store, 1, load));
   TalkerParts parts;
   ASSIGN_OR_RETURN(parts.predictor, CodePredictor::load(config, store, load));

@@ -39,20 +39,29 @@ class TalkWorker : public Worker {
     if (Status status = take_media(id, chunk); !status.ok()) refuse(id, status, emit);
   }
 
-  // The thinker's result comes behind all its deltas.
   void start(ReqId id, Value, Emit& emit) override {
     fresh_ = true;
     const auto found = spoken_.find(id);
-    // The beginning comes with the first delta, so a result without one is of a request that is not spoken.
-    if (found == spoken_.end()) return emit.fail(id, nothing_to_speak());
+    // The beginning comes with the first delta, which may still wait behind rows of media that a relay brings.
+    if (found == spoken_.end()) {
+      early_results_.insert(id);
+      return;
+    }
     // The result waits for both ends: the thinker may end while seconds of sound are still to come, or after them.
     found->second.thinker_ended = true;
     conclude(id, emit);
   }
 
+  // A stream without a beginning is of a request that is not spoken.
+  void chunks_done(ReqId id, const std::string&, Emit& emit) override {
+    fresh_ = true;
+    if (!spoken_.contains(id)) emit.fail(id, nothing_to_speak());
+  }
+
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
+    early_results_.erase(id);
     early_media_.erase(id);
     if (spoken_.erase(id) != 0) abort(id);
   }
@@ -70,10 +79,12 @@ class TalkWorker : public Worker {
     const bool busy = engine_->step(out);
     for (const wire::TokenDelta& delta : out) report(delta, emit);
     // A copy: send() takes ids out of held_, and an end erases the request.
-    for (const ReqId id : std::vector<ReqId>(held_.begin(), held_.end())) send(id, emit);
+    const std::vector<ReqId> held(held_.begin(), held_.end());
+    for (const ReqId id : held) send(id, emit);
     busy_.store(busy, std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
-    if (busy) return 0;
+    // What was sent now may have released rows of a request that rested: there is a step to plan, and no event follows.
+    if (busy || held_.size() < held.size()) return 0;
     // Nothing reports that a receiver has caught up, so what is held is tried again.
     return held_.empty() ? kNever : kRestMs;
   }
@@ -88,6 +99,7 @@ class TalkWorker : public Worker {
     status.pages_cached = facts.pages_cached;
     status.page_size = facts.page_size;
     status.metrics = {{"speech_frames_total", static_cast<double>(frames_)},
+                      {"speech_held_requests", static_cast<double>(held_.size())},
                       {"talker_rows_total", static_cast<double>(facts.computed_tokens)},
                       {"talker_retractions_total", static_cast<double>(facts.retractions)},
                       {"talker_compute_seconds_total", static_cast<double>(facts.compute_us) * 1e-6},
@@ -157,7 +169,7 @@ class TalkWorker : public Worker {
     }
     request.sampling = sampling_of(start.request, context_length_ - sequence->prompt_rows());
     // Before receive(): its deltas, of a refusal for example, are reported by this record.
-    spoken_.insert_or_assign(id, Spoken{.sequence = sequence});
+    spoken_.insert_or_assign(id, Spoken{.sequence = sequence, .thinker_ended = early_results_.erase(id) != 0});
     // The thinker sends the rows before the first delta with tokens. Where that is its first delta of all, they come
     // before the beginning.
     if (auto early = early_media_.extract(id); !early.empty()) {
@@ -288,6 +300,7 @@ class TalkWorker : public Worker {
   int32_t context_length_ = 0;
   std::unordered_map<ReqId, Spoken> spoken_;
   std::unordered_map<ReqId, SharedTensor> early_media_;  // of requests whose beginning has not come
+  std::set<ReqId> early_results_;                        // of the thinker, the same
   std::set<ReqId> held_;                                 // whose codes wait for a receiver that is behind
   bool fresh_ = false;                                   // an event came since the last tick
   int events_ = 0;                                       // since the last step

@@ -27,6 +27,7 @@ std::vector<float> sound_of(Worker& worker, const std::vector<int32_t>& codes, s
     worker.chunk(ReqId{1}, "talker", codes_chunk({begin, begin + static_cast<std::ptrdiff_t>(each)}, groups), emit);
     worker.tick(0, emit);
   }
+  worker.chunks_done(ReqId{1}, "talker", emit);
   worker.start(ReqId{1}, Value(), emit);
   run(worker, emit, 1);
   worker.drop(ReqId{1});
@@ -65,6 +66,25 @@ TEST(Vocode, CodesThatAreNoneAreRefused) {
   EXPECT_NE(refusal(codes_chunk({1, -2, 3, 4}, groups)).find("the code -2"), std::string::npos);
 }
 
+// Codes of many frames come by a relay; the talker's result, which does not, may be there before them.
+TEST(Vocode, CodesBehindTheTalkersResultAreDecoded) {
+  const auto worker = vocoder();
+  const std::vector<int32_t> codes = spoken_texts().front().codes;
+  const std::vector<float> wanted = sound_of(*worker, codes, codes.size());
+  const int64_t groups = speech_config().vocoder.quantizers;
+  const auto half = codes.begin() + static_cast<std::ptrdiff_t>(codes.size()) / 2 / groups * groups;
+  Emitted emit;
+  worker->chunk(ReqId{1}, "talker", codes_chunk({codes.begin(), half}, groups), emit);
+  worker->start(ReqId{1}, Value(), emit);
+  while (worker->tick(0, emit) == 0) {
+  }
+  EXPECT_TRUE(emit.of[1].results.empty());
+  worker->chunk(ReqId{1}, "talker", codes_chunk({half, codes.end()}, groups), emit);
+  worker->chunks_done(ReqId{1}, "talker", emit);
+  run(*worker, emit, 1);
+  EXPECT_EQ(values_of<float>(emit.of[1], kSamplesKey), wanted);
+}
+
 // Each gets its sound, and the one that was given the least comes next.
 TEST(Vocode, SoundsTogetherAreThoseAlone) {
   const auto worker = vocoder();
@@ -72,6 +92,7 @@ TEST(Vocode, SoundsTogetherAreThoseAlone) {
   Emitted emit;
   for (std::size_t i = 0; i < all.size(); ++i) {
     worker->chunk(ReqId{i + 1}, "talker", codes_chunk(all[i].codes, speech_config().vocoder.quantizers), emit);
+    worker->chunks_done(ReqId{i + 1}, "talker", emit);
     worker->start(ReqId{i + 1}, Value(), emit);
   }
   for (std::size_t i = 0; i < all.size(); ++i) worker->tick(0, emit);
@@ -91,6 +112,7 @@ TEST(Vocode, ASlowReceiverHoldsNoOtherUp) {
   emit.full = {1};
   for (uint64_t id = 1; id <= 2; ++id) {
     worker->chunk(ReqId{id}, "talker", codes_chunk(spoken.codes, speech_config().vocoder.quantizers), emit);
+    worker->chunks_done(ReqId{id}, "talker", emit);
     worker->start(ReqId{id}, Value(), emit);
   }
   run(*worker, emit, 1);

@@ -55,9 +55,14 @@ class VocodeWorker : public Worker {
     sound.codes.insert(sound.codes.end(), codes->begin(), codes->end());
   }
 
-  // The talker's result comes behind all its codes.
+  // The talker's result may come before codes that a relay still brings: they end with their stream.
   void start(ReqId id, Value, Emit& emit) override {
     sound_of(id).talker_ended = true;
+    conclude(id, emit);
+  }
+
+  void chunks_done(ReqId id, const std::string&, Emit& emit) override {
+    sound_of(id).codes_ended = true;
     conclude(id, emit);
   }
 
@@ -93,7 +98,7 @@ class VocodeWorker : public Worker {
   struct Sound {
     std::unique_ptr<VocoderState> state;
     std::vector<int32_t> codes;  // [frames, quantizers] that were not decoded yet: at most the talker's context
-    bool talker_ended = false;
+    bool talker_ended = false, codes_ended = false;
   };
 
   Sound& sound_of(ReqId id) {
@@ -125,7 +130,8 @@ class VocodeWorker : public Worker {
 
   void conclude(ReqId id, Emit& emit) {
     const auto found = sounds_.find(id);
-    if (!found->second.talker_ended || !found->second.codes.empty()) return;
+    const Sound& sound = found->second;
+    if (!sound.talker_ended || !sound.codes_ended || !sound.codes.empty()) return;
     sounds_.erase(found);
     emit.result(id, Value());
   }
