@@ -236,13 +236,14 @@ def test_a_slow_stage_holds_up_its_own_requests_alone(tmp_path):
     path = tmp_path / "slow.yaml"
     path.write_text(FANIN.read_text().replace("    worker: toy.talk\n", "    worker: toy.talk\n    args: {sleep_ms: 200}\n"))
     with Server("--pipeline", str(path), model=None) as server:
-        with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            slow = pool.submit(run, server, {"text": "slow", "max_tokens": 2000, "modalities": ["text", "audio"]}, timeout_s=40)
-            wait_until(lambda: server.stage("talker_ar")["running"] > 0, "the slow request")
-            wait_until(lambda: by_stage(server, "stage_queued_items")["thinker"] > 0, "chunks that wait for it")
-            assert not slow.done()
-            others_are_served(server, lambda: not slow.done())  # they waited for its end
-            assert slow.result(WAIT_S)[0] == 504
+        slow = server.connection()
+        inputs = {"text": "slow", "max_tokens": 2000, "modalities": ["text", "audio"]}
+        slow.request("POST", RUN, json.dumps({"inputs": inputs}), {"Content-Type": "application/json"})
+        wait_until(lambda: server.stage("talker_ar")["running"] > 0, "the slow request")
+        wait_until(lambda: by_stage(server, "stage_queued_items")["thinker"] > 0, "chunks that wait for it")
+        others_are_served(server, lambda: server.stage("talker_ar")["running"] > 0)  # they waited for its end
+        assert run(server, inputs, timeout_s=0.5)[0] == 504  # the deadline waits for no chunk either
+        slow.close()
 
 
 def test_a_client_that_does_not_read_holds_up_nobody_else():

@@ -2,7 +2,7 @@
 // exist, values of another type and required fields that are missing, at any depth. It knows no allowed values of strings, patterns or
 // defaults, and of custom resources those of leaderworkerset.d.ts alone.
 //
-// Standard input: a JSON array of objects. Standard output: a JSON array of {kind, name, problem}.
+// Standard input: a JSON array of objects. Standard output: a JSON array of {index, kind, name, problem}; an index of -1 is none of the objects.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
@@ -23,7 +23,7 @@ const lines = objects.map((object, i) =>
   `import type { ${object.kind} as Kind${i} } from '${moduleOf(object.apiVersion)}'; export const object${i}: Kind${i} = ${JSON.stringify(object)};`);
 const source = lines.join('\n');
 
-const options = { strict: true, noEmit: true, skipLibCheck: true, types: [], module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022 };
+const options = { strict: true, noEmit: true, skipLibCheck: true, types: [], module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler, target: ts.ScriptTarget.ES2022, lib: ['lib.es2022.d.ts'] };
 const host = ts.createCompilerHost(options);
 const read = host.getSourceFile.bind(host);
 host.getSourceFile = (name, ...more) => (name === FILE ? ts.createSourceFile(name, source, ts.ScriptTarget.ES2022) : read(name, ...more));
@@ -36,6 +36,6 @@ const program = ts.createProgram([FILE], options, host);
 const problems = ts.getPreEmitDiagnostics(program).map((one) => {
   const line = one.file?.fileName === FILE ? one.file.getLineAndCharacterOfPosition(one.start).line : -1;
   const object = objects[line] ?? { kind: '?', metadata: {} };
-  return { kind: object.kind, name: object.metadata.name, problem: ts.flattenDiagnosticMessageText(one.messageText, ' ') };
+  return { index: line, kind: object.kind, name: object.metadata.name, problem: ts.flattenDiagnosticMessageText(one.messageText, ' ') };
 });
 console.log(JSON.stringify(problems));
