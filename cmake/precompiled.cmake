@@ -1,6 +1,6 @@
 # Precompiled headers: the standard library's and third parties' headers that most units include. None of the project's own
 # is among them, so that an edit of one rebuilds only what includes it; precompiled_format.h is fmt's with a declaration
-# that its version 9 lacks.
+# that its version 9 lacks, precompiled_json.h nlohmann's with the functions that src/base compiles for all.
 #
 # Two sets, one for the libraries and one for the test programs, which differ in options and add gtest and nlohmann/json.
 # A unit with code generation options of its own (src/kernels) is compiled without.
@@ -12,11 +12,13 @@ endif()
 option(MILLRACE_PCH "precompile the headers that most units include (GCC)" ${precompile_default})
 
 if(MILLRACE_PCH)
+  # GCC collects its garbage whenever that has doubled, from 128 MB on, and walks through the precompiled headers each time.
+  add_compile_options(--param=ggc-min-heapsize=600000)
   if(CCACHE)
     add_compile_options(-fpch-preprocess)
   endif()
-  set(millrace_common_headers ${CMAKE_CURRENT_LIST_DIR}/precompiled_format.h <algorithm> <atomic> <chrono> <cstdint> <cstring> <deque> <functional> <map> <memory>
-      <mutex> <nlohmann/json.hpp> <optional> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>)
+  set(millrace_common_headers ${CMAKE_CURRENT_LIST_DIR}/precompiled_format.h ${CMAKE_CURRENT_LIST_DIR}/precompiled_json.h <algorithm> <atomic> <chrono> <cstdint> <cstring> <deque> <functional> <map> <memory>
+      <mutex> <optional> <set> <span> <string> <string_view> <thread> <unordered_map> <utility> <variant> <vector>)
   file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/precompiled/empty.cc CONTENT "// A target wants a source.\n")
   function(millrace_precompiled_set name)
     add_library(${name} STATIC ${CMAKE_BINARY_DIR}/precompiled/empty.cc)

@@ -1,5 +1,5 @@
 # Unity builds: with MILLRACE_UNITY, several files are compiled as one unit, which takes a third of the time of a clean build.
-# Meant for continuous integration; an edit of one file costs more than without. unity_groups.py forms the groups.
+# Meant for continuous integration and the first build; an edit of one file costs more than without. unity_groups.py forms the groups.
 # Files with options of their own are left alone, and so is src/kernels: its code generation is part of its contract.
 option(MILLRACE_UNITY "compile several files as one unit, for fast clean builds" OFF)
 if(MILLRACE_UNITY)

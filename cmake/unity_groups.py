@@ -5,15 +5,21 @@ Usage: unity_groups.py FILE...   (cmake/unity.cmake calls it)
 
 Files of one unit see each other's namespace-scope names, the anonymous namespace's included. Two files share a group only
 if no name that one of them defines at namespace scope occurs in the other or in a project header that the other includes.
-So a group can neither redefine a name nor change which function a call finds. This project's style puts namespace-scope
-declarations, and nothing else of that kind, at the start of a line; a name that this misses is a compile error.
+So a group can neither redefine a name nor change which function a call finds. The name of a function may occur in the
+other as that of a member, a parameter or a local variable, which hides it: never in a call that could find the function,
+nor where a header declares the name at namespace scope. This project's style puts namespace-scope declarations, and
+nothing else of that kind, at the start of a line; a name that this misses is a compile error.
+
+A unit costs a second or two before its first line, for the headers and what they instantiate, so groups are large; files
+with the same heavy headers come together. The limits keep a unit below 1.5 GB of the compiler's memory.
 """
+import functools
 import pathlib
 import re
 import sys
 
-MAX_FILES = 8
-MAX_LINES = 1600
+MAX_FILES = 16
+MAX_LINES = 3200
 WORD = re.compile(r"[A-Za-z_]\w*")
 TYPE = re.compile(r"(?:struct|class|union|enum(?: class)?)\s+(?:\w+::)?(\w+)")
 USING = re.compile(r"using\s+(?:[\w:]+::)?(\w+)")
@@ -21,12 +27,19 @@ USING = re.compile(r"using\s+(?:[\w:]+::)?(\w+)")
 DECLARED = re.compile(r"((?:\w+::)*)(~?\w+)\s*(?:[({=;\[]|$)")
 TEMPLATE = re.compile(r"^template\s*<.*?>\s*(?=$|[a-z])|^(?:inline|static|constexpr|extern|const)\s+")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+# Parsing and instantiating these takes seconds.
+HEAVY = re.compile(r"^\s*#\s*include\s+<(CLI/|boost/|yaml-cpp/)", re.M)
+# A name in a call that finds functions at namespace scope.
+CALL = re.compile(r"(?<![\w.])(?<!->)(?<!::)([A-Za-z_]\w*)\s*\(")
+# A namespace that is opened inside `millrace`, and what qualifies a name: a namespace or a class.
+NAMESPACE = re.compile(r"^namespace millrace::(?:\w+::)*(\w+) \{", re.M)
+QUALIFIER = re.compile(r"([A-Za-z_]\w*)\s*::")
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 # A test macro at the start of a line defines a class named after its arguments.
 TEST = re.compile(r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST)\((\w+),\s*(\w+)")
 
 # What DECLARED may find that is no name of the file's own.
-KEYWORDS = {"namespace", "operator", "static_assert", "TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_SUITE",
+KEYWORDS = {"namespace", "operator", "return", "static_assert", "TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_SUITE",
             "INSTANTIATE_TEST_SUITE_P", "millrace"}
 
 # Functions of std that a call with an argument of std finds beside a function of ours with that name, once a
@@ -55,24 +68,49 @@ def source_root(path):
     raise SystemExit(f"{path}: wanted a file below src/")
 
 
+@functools.cache
+def header(path):
+    """Of a project header: its code, what it declares at namespace scope, and the project headers that it includes."""
+    text = path.read_text()
+    code = COMMENT_OR_TEXT.sub(" ", text)
+    return code, set().union(*map(declared, code.splitlines())), included(path, text)
+
+
+def included(path, text):
+    paths = (source_root(path) / name for name in INCLUDE.findall(text))
+    return [path for path in paths if path.is_file()]
+
+
+def all_included(direct):
+    found = set()
+    left = list(direct)
+    while left:
+        path = left.pop()
+        if path not in found:
+            found.add(path)
+            left += header(path)[2]
+    return found
+
+
 class Source:
     def __init__(self, path):
         self.path = path
         text = path.read_text()
+        self.heavy = sorted(set(HEAVY.findall(text)), reverse=True)
         self.lines = text.count("\n")
         code = COMMENT_OR_TEXT.sub(" ", text)
         self.words = set(WORD.findall(code))
-        for header, names in FOUND_IN_STD.items():
-            if re.search(rf"#\s*include\s+<{header}>", text):
+        self.calls = set(CALL.findall(code))
+        for std_header, names in FOUND_IN_STD.items():
+            if re.search(rf"#\s*include\s+<{std_header}>", text):
                 self.words |= names
-        shared = {"fs"}  # what a header declares is the same entity in every file
-        for include in INCLUDE.findall(text):
-            header = source_root(path) / include
-            if header.is_file():
-                header_code = COMMENT_OR_TEXT.sub(" ", header.read_text())
-                self.words |= set(WORD.findall(header_code))
-                for line in header_code.splitlines():
-                    shared |= declared(line)
+        direct = included(path, text)
+        self.words |= set().union(*(WORD.findall(header(path)[0]) for path in direct))
+        # What a header declares is the same entity in every file.
+        self.declared_in_headers = set().union(*(header(path)[1] for path in all_included(direct)))
+        shared = {"fs"} | self.declared_in_headers
+        self.qualifiers = set(QUALIFIER.findall(code))
+        self.namespaces = set(NAMESPACE.findall(code)).union(*(NAMESPACE.findall(header(path)[0]) for path in all_included(direct)))
         self.names = {}  # to the line that introduces it
         anonymous = False
         for line in code.splitlines():
@@ -91,18 +129,29 @@ class Source:
                     self.names[name] = line
 
     def disturbs(self, other):
-        """Whether a name of this file occurs in the other; the same using declaration in both is harmless."""
-        return any(name in other.words and not (line.startswith("using ") and other.names.get(name) == line)
-                   for name, line in self.names.items())
+        """Whether a name of this file means something else in the other."""
+        if not other.qualifiers.isdisjoint(self.namespaces - other.namespaces):
+            return True  # such as testing::Test, beside a file with millrace::testing
+        for name, line in self.names.items():
+            if line.startswith(("using ", "namespace ")) and other.names.get(name) == line:
+                continue  # the same alias in both
+            in_header = name in other.declared_in_headers
+            if re.search(rf"\b{name}\s*\(", line) and not line.lstrip().startswith("#"):  # a function
+                clash = name in other.names or name in other.calls or in_header and name in other.words
+            else:
+                clash = in_header or name in other.words
+            if clash:
+                return True
+        return False
 
     def conflicts(self, other):
         return self.disturbs(other) or other.disturbs(self)
 
 
 def main():
-    sources = [Source(pathlib.Path(name)) for name in sorted(sys.argv[1:])]
+    paths = [pathlib.Path(name) for name in sorted(sys.argv[1:])]
     groups = []
-    for source in sources:
+    for source in sorted(map(Source, paths), key=lambda source: (not source.heavy, source.heavy)):
         for group in groups:
             if (len(group) < MAX_FILES and sum(s.lines for s in group) + source.lines <= MAX_LINES
                     and not any(source.conflicts(other) for other in group)):
