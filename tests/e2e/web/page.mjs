@@ -19,11 +19,12 @@ export const launch = (more = []) =>
     protocolTimeout: WAIT_MS,
   });
 
-// Runs in the page before its modules: answers stop after window.gate.bytes bytes until window.gate.open() is called, each time anew.
+// Runs in the page before its modules: answers stop after window.gate.bytes bytes, or behind the first event that matches
+// window.gate.behind, until window.gate.open() is called, each time anew.
 function installGate() {
-  const gate = { bytes: Infinity };
+  const gate = { bytes: Infinity, behind: null };
   let opened;
-  const shut = () => { opened = new Promise((resolve) => { gate.open = () => { gate.bytes = Infinity; resolve(); shut(); }; }); };
+  const shut = () => { opened = new Promise((resolve) => { gate.open = () => { gate.bytes = Infinity; gate.behind = null; resolve(); shut(); }; }); };
   shut();
   const fetchNow = window.fetch;
   window.gate = gate;
@@ -35,12 +36,19 @@ function installGate() {
     const reader = response.body.getReader();
     let passed = 0;
     let rest = new Uint8Array();
+    let text = ''; // what has arrived, a character for a byte
+    const findEvent = () => {
+      text += Array.from(rest, (byte) => String.fromCharCode(byte)).join('');
+      const end = text.indexOf('\n\n', text.search(gate.behind));
+      if (gate.behind.test(text) && end >= 0) gate.bytes = end + 2;
+    };
     const body = new ReadableStream({
       async pull(to) {
         if (rest.length === 0) {
           const { done, value } = await reader.read();
           if (done) return to.close();
           rest = value;
+          if (gate.behind) findEvent();
         }
         if (passed >= gate.bytes) await Promise.race([opened, stopped]);
         const part = rest.slice(0, Math.max(1, Math.min(rest.length, gate.bytes - passed)));
