@@ -57,29 +57,36 @@ class Speaker(Server):
             raise SystemExit(response.read().decode())
         return connection, response
 
-    def answer(self, prompt, tokens, frames=0, seed=1):
-        """A chat whose text has so many tokens; spoken, with so many frames, where that is not 0."""
+    def events(self, prompt, tokens, frames=0, seed=1):
+        """A chat whose text has so many tokens; spoken, with so many frames, where that is not 0. ([("asked", "text" or "sound", seconds of the
+        monotonic clock)], usage)"""
         body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True,
                 "seed": seed, "stream_options": {"include_usage": True}}
         if frames:
             body |= {"modalities": ["text", "audio"], "audio": {"voice": "ethan", "format": "pcm16"}, "talker_max_new_tokens": frames}
-        began, texts, sounds, usage = time.monotonic(), [], [], {}
+        events, usage = [("asked", time.monotonic())], {}
         connection, response = self.post("/v1/chat/completions", body)
         with contextlib.closing(connection):
             for line in response:
                 if not line.startswith(b"data: {"):
                     continue
-                event, now = json.loads(line[6:]), time.monotonic() - began
+                event, now = json.loads(line[6:]), time.monotonic()
                 if "error" in event:
                     raise SystemExit(event["error"]["message"])
                 usage = event.get("usage") or usage
                 for choice in event["choices"]:
-                    texts += [now] if choice["delta"].get("content") else []
-                    sounds += [now] if (choice["delta"].get("audio") or {}).get("data") else []
+                    events += [("text", now)] if choice["delta"].get("content") else []
+                    events += [("sound", now)] if (choice["delta"].get("audio") or {}).get("data") else []
         made = (usage["completion_tokens"], usage.get("completion_tokens_details", {}).get("audio_tokens", 0))
         if made != (tokens, frames):
             raise SystemExit(f"an answer of {made[0]} tokens and {made[1]} frames; wanted {tokens} and {frames}")
-        return Answer(texts[0] if texts else None, texts[-1] if texts else None, sounds[0] if sounds else None, time.monotonic() - began,
+        return events, usage
+
+    def answer(self, prompt, tokens, frames=0, seed=1):
+        events, usage = self.events(prompt, tokens, frames, seed)
+        began, ended = events[0][1], time.monotonic()
+        texts, sounds = ([at - began for kind, at in events if kind == wanted] for wanted in ("text", "sound"))
+        return Answer(texts[0] if texts else None, texts[-1] if texts else None, sounds[0] if sounds else None, ended - began,
                       usage["prompt_tokens"])
 
     def speech(self, text, frames, instructions="", seed=1):

@@ -20,19 +20,22 @@ sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from omni_model import DEMO, ROLE_MERGES, SPEECH_TOKENS, TEMPLATE, TOKENS, speaking_tokenizer  # noqa: E402
 
 VOCABULARY, TURN_END, CODEC_EOS, CODES, GROUPS = 3088, 3071, 2150, 2048, 16
+# The published ones.
+PREDICTOR = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 5, "num_attention_heads": 16, "num_key_value_heads": 8}
+VOCODER = {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16, "decoder_dim": 1536}
 SHAPES = {
     "omni": {"thinker": {"hidden_size": 2048, "num_hidden_layers": 6, "num_attention_heads": 32, "num_key_value_heads": 4, "num_experts": 16,
                          "num_experts_per_tok": 8, "moe_intermediate_size": 768},
              "talker": {"hidden_size": 1024, "num_hidden_layers": 20, "num_attention_heads": 16, "num_key_value_heads": 2, "num_experts": 128,
                         "num_experts_per_tok": 8, "moe_intermediate_size": 384, "shared_expert_intermediate_size": 768},
-             "predictor": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 5, "num_attention_heads": 16, "num_key_value_heads": 8},
-             "vocoder": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16, "decoder_dim": 1536}},
+             "predictor": PREDICTOR,
+             "vocoder": VOCODER},
     "tts": {"thinker": {"hidden_size": 2048, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "num_experts": 2,
                         "num_experts_per_tok": 1, "moe_intermediate_size": 128},
             "talker": {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8, "num_experts": 1,
                        "num_experts_per_tok": 1, "moe_intermediate_size": 1536, "shared_expert_intermediate_size": 1536},
-            "predictor": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 5, "num_attention_heads": 16, "num_key_value_heads": 8},
-            "vocoder": {"hidden_size": 1024, "intermediate_size": 3072, "num_hidden_layers": 8, "num_attention_heads": 16, "decoder_dim": 1536}},
+            "predictor": PREDICTOR,
+            "vocoder": VOCODER},
     "small": {"thinker": {"hidden_size": 512, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 2, "num_experts": 8,
                           "num_experts_per_tok": 4, "moe_intermediate_size": 384},
               "talker": {"hidden_size": 512, "num_hidden_layers": 8, "num_attention_heads": 8, "num_key_value_heads": 2, "num_experts": 32,

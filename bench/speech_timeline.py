@@ -8,11 +8,9 @@
 text and sound are added to the file of /stop_profile, under "client". Above the whole answer, below its beginning."""
 import argparse
 import collections
-import contextlib
 import json
 import pathlib
 import tempfile
-import time
 
 from speech import Speaker, words
 from speech_model import SHAPES, model_of
@@ -28,39 +26,21 @@ STAGES = {"scheduler": "thinker", "talker": "talker", "vocoder": "vocoder"}
 PROMPT_ROWS = 2  # a batch of as many rows or more is a prompt's
 
 
-class Listener(Speaker):
-    def timed_answer(self, prompt, tokens, frames):
-        """[(microseconds of CLOCK_MONOTONIC, "text" or "sound")]"""
-        body = {"messages": [{"role": "user", "content": prompt}], "max_tokens": tokens, "ignore_eos": True, "temperature": 0, "stream": True, "seed": 1,
-                "modalities": ["text", "audio"], "audio": {"voice": "ethan", "format": "pcm16"}, "talker_max_new_tokens": frames}
-        events = [(time.monotonic() * 1e6, "asked")]
-        connection, response = self.post("/v1/chat/completions", body)
-        with contextlib.closing(connection):
-            for line in response:
-                if not line.startswith(b"data: {"):
-                    continue
-                now = time.monotonic() * 1e6
-                for choice in json.loads(line[6:])["choices"]:
-                    events += [(now, "text")] if choice["delta"].get("content") else []
-                    events += [(now, "sound")] if (choice["delta"].get("audio") or {}).get("data") else []
-        return events
-
-
 def record(options):
     _, model = model_of(options.folder, options.shape)
     with tempfile.TemporaryDirectory() as folder:
         process, host, port, _ = start(options.program, str(model), ["--admin-without-key", "--profile-dir", folder, *options.more])
         try:
-            server = Listener(host, port)
+            server = Speaker(host, port)
             server.answer(words(16, 0), 4, 9)  # warms up
             post(host, port, "/start_profile")
-            events = server.timed_answer(words(options.prompt, 1), options.tokens, options.frames)
+            events, _ = server.events(words(options.prompt, 1), options.tokens, options.frames)
             path = post(host, port, "/stop_profile")["replies"][0]["message"]
             trace = json.loads(pathlib.Path(path).read_text())
         finally:
             process.terminate()
             process.wait()
-    trace["client"] = events
+    trace["client"] = [(at * 1e6, kind) for kind, at in events]
     pathlib.Path(options.trace).write_text(json.dumps(trace))
 
 

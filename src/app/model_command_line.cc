@@ -141,18 +141,13 @@ void add_output_options(CLI::App& command, ModelOptions& o) {
       ->check(CLI::IsMember({"auto", "off"}))
       ->capture_default_str()
       ->group(group);
-  command
-      .add_option("--talker-threads", o.talker_threads,
-                  "Compute threads of the stage that speaks an answer; 0 = as --threads")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group(group);
-  command
-      .add_option("--vocoder-threads", o.vocoder_threads,
-                  "Compute threads of the stage that makes its sound; 0 = as --threads")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str()
-      ->group(group);
+  const auto add_threads = [&](const char* name, int& threads, const char* help) {
+    command.add_option(name, threads, help)->check(CLI::Range(0, 256))->capture_default_str()->group(group);
+  };
+  add_threads("--talker-threads", o.talker_threads,
+              "Compute threads of the stage that speaks an answer; 0 = as --threads");
+  add_threads("--vocoder-threads", o.vocoder_threads,
+              "Compute threads of the stage that makes its sound; 0 = as --threads");
 }
 
 void add_split_options(CLI::App& command, ModelOptions& o) {
