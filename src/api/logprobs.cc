@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "api/reply_format.h"
 #include "base/json.h"
 #include "base/utf8.h"
 

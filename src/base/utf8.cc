@@ -63,7 +63,7 @@ size_t utf8_find_invalid(std::string_view text) {
   while (at < text.size()) {
     // Eight ASCII bytes at a time: most text is mostly ASCII.
     while (at + 8 <= text.size()) {
-      uint64_t word;
+      uint64_t word = 0;
       std::memcpy(&word, text.data() + at, 8);
       if (word & 0x8080808080808080ULL) break;
       at += 8;

@@ -59,7 +59,7 @@ Result<uint32_t> JsonCursor::read_hex4() {
   uint32_t value = 0;
   for (int i = 0; i < 4; ++i, ++at_) {
     const char c = at_ < text_.size() ? text_[at_] : '\0';
-    uint32_t digit;
+    uint32_t digit = 0;
     if (c >= '0' && c <= '9') {
       digit = static_cast<uint32_t>(c - '0');
     } else if ((c | 0x20) >= 'a' && (c | 0x20) <= 'f') {

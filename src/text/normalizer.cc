@@ -120,7 +120,7 @@ Status NormalizerChain::replace(const Replace& step, MarkedText& text, RegexScra
   };
   if (!step.literal.empty()) {
     const size_t size = step.literal.size();
-    for (size_t at; (at = text.bytes.find(step.literal, done)) != std::string::npos;) put(at, at + size);
+    for (size_t at = 0; (at = text.bytes.find(step.literal, done)) != std::string::npos;) put(at, at + size);
   } else {
     RegexMatches matches(step.pattern, scratch, text.bytes);
     size_t begin = 0, end = 0;
