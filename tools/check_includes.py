@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Fails when a header uses a name of the standard library without an include that provides it.
 
-The include may stand in the header or in a header of this project that it includes. check_headers.py compiles each header with the
-common headers of the standard library included before it, which is several times as fast as without and hides one
-kind of fault: a missing include of those. This check finds that kind."""
+The include may stand in the header or in a header of this project that it includes. check_alone.py finds missing includes
+of the project's own headers; the common ones of the standard library are precompiled there and in builds, which hides
+that one of them is missing. This check finds that, and the same of nlohmann/json and fmt."""
 import functools
 import pathlib
 import re
@@ -30,6 +30,8 @@ PROVIDERS = {
     "exchange": "utility", "mt19937": "random", "mt19937_64": "random", "memcpy": "cstring", "memset": "cstring", "strlen": "cstring",
     "strcmp": "cstring", "any": "any", "future": "future", "promise": "future", "bit_cast": "bit", "popcount": "bit", "countr_zero": "bit",
 }
+# Namespaces of other libraries, and how the paths of their headers begin.
+LIBRARIES = {"nlohmann": "nlohmann/", "fmt": "fmt/"}
 
 
 @functools.cache
@@ -53,6 +55,9 @@ def main():
         wanted = {name: PROVIDERS[name].split() for name in NAME.findall(code) if name in PROVIDERS}
         if re.search(r"\bu?int(?:8|16|32|64)_t\b", code):
             wanted["int64_t and the like"] = ["cstdint", "stdint.h"]
+        for library, start in LIBRARIES.items():
+            if re.search(rf"\b{library}::", code) and not any(name.startswith(start) for name in included):
+                faults.append(f"{path.relative_to(ROOT)}: uses {library}:: and includes <{start}...> nowhere")
         for name, providers in sorted(wanted.items()):
             if not included.intersection(providers):
                 faults.append(f"{path.relative_to(ROOT)}: uses {name} and includes <{providers[0]}> nowhere")
