@@ -4,6 +4,7 @@ import { mkdirSync } from 'node:fs';
 import puppeteer from 'puppeteer-core';
 
 export const WAIT_MS = 120_000; // for any event; a wait that runs out is a failure
+const POLL_MS = 50;
 const SHOTS = process.env.MILLRACE_SCREENSHOTS; // a folder for pictures to look at; unset: none are taken
 
 // A headless browser has no mouse, and the page then shows what else a pointer shows. These give it one.
@@ -93,7 +94,8 @@ export class Page {
 
   ready() { return this.page.waitForSelector('.status.ready'); }
   click(label) { return this.page.click(`[aria-label="${label}"]`); }
-  wait(condition, ...values) { return this.page.waitForFunction(condition, {}, ...values); }
+  // Not at every frame, which is the default: a browser without a GPU draws them with the processor.
+  wait(condition, ...values) { return this.page.waitForFunction(condition, { polling: POLL_MS }, ...values); }
   texts(selector) { return this.page.$$eval(selector, (nodes) => nodes.map((node) => node.innerText.trim())); }
   storage() { return this.page.evaluate(() => Object.keys(localStorage).filter((name) => name.startsWith('millrace.chat.')).length); }
   // Of the page, or of one element.
