@@ -31,7 +31,7 @@ ZmqContext::ZmqContext() : handle_(zmq_ctx_new()), inproc_(std::make_unique<Inpr
 }
 
 ZmqContext::~ZmqContext() {
-  // First everything that waits is let go, the service's thread among it; then the last frames have their time.
+  // First everything that waits is released, the service's thread among it; then the last frames have their time.
   zmq_ctx_shutdown(handle_);
   service_.reset();
   zmq_ctx_term(handle_);

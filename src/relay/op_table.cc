@@ -152,7 +152,7 @@ void OpTable::forget(RelayOp op) {
     entry = take_out(at);
   }
   // take_out() has moved a put to held_. There is no end to wait for: its set-up failed before a reader knew of it.
-  let_go(op);
+  release(op);
   quiet_.notify_all();
 }
 
@@ -217,7 +217,7 @@ void OpTable::deliver(RelayOp op, Entry entry, End end) {
   const bool free = ended_ == nullptr || ended_(op, is_put, end.status);
   if (is_put) {
     // Before `done`: the caller may call put() from it and counts on this credit.
-    if (free) let_go(op);
+    if (free) release(op);
     entry.put.reset();  // the parts go before the caller hears of it
     entry.put_done(end.status);
   } else if (end.status.ok()) {
@@ -281,7 +281,7 @@ int64_t OpTable::expire(int64_t now_ms) {
   return next;
 }
 
-void OpTable::let_go(RelayOp op) {
+void OpTable::release(RelayOp op) {
   std::lock_guard lock(mutex_);
   const auto at = held_.find(op);
   if (at == held_.end()) return;
@@ -290,17 +290,17 @@ void OpTable::let_go(RelayOp op) {
   held_.erase(at);
 }
 
-std::vector<SharedBytes> OpTable::lend(std::vector<SharedBytes> parts, std::function<void()> let_go) {
+std::vector<SharedBytes> OpTable::lend(std::vector<SharedBytes> parts, std::function<void()> on_release) {
   struct Loan {
     std::shared_ptr<std::atomic<int64_t>> lent;
     int64_t count;
     std::vector<std::shared_ptr<const void>> owners;
-    std::function<void()> let_go;
+    std::function<void()> on_release;
     ~Loan() {
       // First the memory, then the count: when books() shows no lent part, the received bytes are freed.
       owners.clear();
       lent->fetch_sub(count);
-      if (let_go) let_go();
+      if (on_release) on_release();
     }
   };
   // All parts of a get share one Loan. Its destructor runs when the last part is dropped, on that thread, and may run
@@ -308,7 +308,7 @@ std::vector<SharedBytes> OpTable::lend(std::vector<SharedBytes> parts, std::func
   auto loan = std::make_shared<Loan>();
   loan->lent = lent_;
   loan->count = static_cast<int64_t>(parts.size());
-  loan->let_go = std::move(let_go);
+  loan->on_release = std::move(on_release);
   lent_->fetch_add(loan->count);
   for (SharedBytes& part : parts) {
     // Parts that were received into one block have one owner: it is kept once.

@@ -8,7 +8,7 @@
 //      end_put() / end_get() / cancel() / cleanup() / expire() / close()      the first one counts
 //        ended(op, ...)             the backend takes down what it had of the op
 //        done(...)                  the caller hears of it
-//      let_go()                     only where ended() said that a reader still holds the bytes
+//      release()                     only where ended() said that a reader still holds the bytes
 //
 // pin() holds an end back while the backend works on the op (copies into its destination, reads its parts): an end that
 // comes in between waits for unpin(), which then delivers it, on its own thread. So after `done` nobody touches what
@@ -53,7 +53,7 @@ Status check_options(const RelayOptions& options);
 class OpTable {
  public:
   // The backend's part in an end, before `done`. For a put: true where its bytes are free now; false where a reader
-  // still holds them, and let_go() will be called. For a get the answer does not count.
+  // still holds them, and release() will be called. For a get the answer does not count.
   using Ended = std::function<bool(RelayOp op, bool is_put, const Status& status)>;
 
   OpTable(const RelayOptions& options, Ended ended);
@@ -83,13 +83,13 @@ class OpTable {
   void cleanup(ReqId request);
   // Ends with kDeadline what is due. Returns in how many ms something is due next; -1: nothing is open.
   int64_t expire(int64_t now_ms);
-  // The reader of a put that has ended let go: credit and bytes are back. A second one is ignored.
-  void let_go(RelayOp op);
+  // The reader of a put that has ended releases it: credit and bytes are back. A second one is ignored.
+  void release(RelayOp op);
 
   void count_bad_frame() { bad_frames_.fetch_add(1, std::memory_order_relaxed); }
-  // Wraps received parts: counted in books().lent_parts as long as somebody holds them; let_go is called once, when the
+  // Wraps received parts: counted in books().lent_parts as long as they are held; on_release is called once, when the
   // last holder of the last one went, on his thread (of nothing: at once). It may come after the table is gone.
-  std::vector<SharedBytes> lend(std::vector<SharedBytes> parts, std::function<void()> let_go = nullptr);
+  std::vector<SharedBytes> lend(std::vector<SharedBytes> parts, std::function<void()> on_release = nullptr);
 
   RelayBooks books() const;
   bool closed() const;

@@ -65,8 +65,8 @@ TEST(OpTable, BytesOfAnEndedPutStayWithWhoReads) {
   EXPECT_EQ(table.books().puts, 0);
   EXPECT_EQ(table.books().held_bytes, 60u);
   EXPECT_EQ(table.open_put(put_of(second), 60, 0).status().code(), StatusCode::kResourceExhausted);
-  table.let_go(op);
-  table.let_go(op);
+  table.release(op);
+  table.release(op);
   EXPECT_EQ(table.books().held_bytes, 0u);
   const Result<RelayOp> again = table.open_put(put_of(second), 60, 0);
   ASSERT_TRUE(again.ok());
@@ -123,16 +123,16 @@ TEST(OpTable, CloseWaitsForWhoWorks) {
 
 TEST(OpTable, LentPartsAreCountedUntilTheLastHolderGoes) {
   auto table = std::make_unique<OpTable>(options(), nullptr);
-  int let_go = 0;
-  auto parts = table->lend(relay_testing::make_parts(1, {10, 0, 20}), [&] { ++let_go; });
+  int released = 0;
+  auto parts = table->lend(relay_testing::make_parts(1, {10, 0, 20}), [&] { ++released; });
   EXPECT_EQ(table->books().lent_parts, 3);
   SharedBytes slice = parts[2].slice(5, 5);
   parts.clear();
-  EXPECT_EQ(let_go, 0);
+  EXPECT_EQ(released, 0);
   table.reset();
   EXPECT_EQ(slice.size_bytes(), 5u);
   slice = {};
-  EXPECT_EQ(let_go, 1);
+  EXPECT_EQ(released, 1);
 }
 
 }  // namespace

@@ -2,11 +2,11 @@
 //
 //      writer                                reader
 //        put(parts) ---- descriptor, over the control plane ----> get(descriptor)
-//        done(OK) <------------ the reader let go --------------- done(parts), then the last holder lets go
+//        done(OK) <------------ the reader releases --------------- done(parts), then the last holder releases
 //
 // put() offers bytes and says at once, in a bounded descriptor, how they are reached; the control message that carries
 // the descriptor is sent before anybody waits. The reader gets them with get(), in memory that the relay provides
-// (mapped, where the road allows it: no copy) or in spans that it was given. A put is over when its reader let go of
+// (mapped, where the road allows it: no copy) or in spans that it was given. A put is over when its reader has released
 // the bytes, or the put was cancelled, or its lease ran out.
 //
 // What every backend keeps (relay/testing/conformance.h holds them to it):
@@ -20,7 +20,8 @@
 //      4's: what a living reader still holds after a lease ran out or a cancel keeps its credit and bytes until it lets
 //      go.
 //   4. No trust. A descriptor names registered things, never addresses; a wrong, old or foreign one is an error, not a
-//      crash and not somebody else's bytes. A slot is used again only when its reader let go or is known to be dead.
+//      crash and not somebody else's bytes. A slot is used again only when its reader has released it or is known to be
+//      dead.
 //   5. No waiting in calls. put() may copy; nothing else blocks. Progress is made on threads of the backend's own. The
 //      simulated backend alone has no threads and makes progress when its caller says so.
 //
@@ -80,7 +81,7 @@ struct PutRequest {
   std::vector<SharedBytes> parts;           // kept alive until the end
   ReqId request;                            // for cleanup() and traces
   std::string destination;                  // address() of the only reader that may get it; empty: any
-  int readers = 1;                          // how many gets it is for; the put is over when so many let go
+  int readers = 1;                          // how many gets it is for; the put is over when so many have released it
   std::function<void(const Status&)> done;  // not null
 };
 

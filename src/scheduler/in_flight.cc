@@ -50,12 +50,12 @@ BatchInFlight BatchesInFlight::take_oldest() {
   BatchInFlight batch = std::move(batches_.front());
   batches_.pop_front();
   if (!batches_.empty()) batches_.front().begun_us = now_us_();
-  memory_.give_back(batch.duplicates);
+  memory_.release(batch.duplicates);
   return batch;
 }
 
 void BatchesInFlight::release_later(std::span<const PageId> pages) {
-  if (batches_.empty()) return memory_.give_back(pages);
+  if (batches_.empty()) return memory_.release(pages);
   std::vector<PageId>& later = batches_.back().duplicates;
   later.insert(later.end(), pages.begin(), pages.end());
 }

@@ -114,9 +114,9 @@ void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates
 void SequenceMemory::release(Sequence& sequence, Publish publish_first) {
   std::vector<PageId> duplicates;
   if (publish_first == Publish::kYes) publish(sequence, duplicates);
-  give_back(duplicates);
+  release(duplicates);
   // Only those that the sequence holds itself; the shared ones stay the tree's and become evictable by the unlock.
-  give_back(sequence.pages.pages(sequence.shared_pages));
+  release(sequence.pages.pages(sequence.shared_pages));
   cache_->unlock(sequence.lock);
   sequence.lock = nullptr;
   sequence.pages.clear();
@@ -132,7 +132,7 @@ bool SequenceMemory::allocate(int32_t count, std::vector<PageId>& out) {
 }
 
 // A page that is not held is a bug; it is logged here and repaired by the self-check when idle.
-void SequenceMemory::give_back(std::span<const PageId> pages) {
+void SequenceMemory::release(std::span<const PageId> pages) {
   for (PageId page : pages) {
     const Status status = pool_->release(page, PageState::kHeld);
     if (!status.ok()) LOG_ERROR("kv pages: {}", status.to_string());

@@ -79,11 +79,11 @@ class SequenceMemory {
   bool grow(Sequence& sequence);
 
   // Puts the whole pages that are computed into the cache. The sequence goes on with the cache's pages where they were
-  // cached already; its own of the same tokens are appended to `duplicates`. They stay held until give_back(), for
+  // cached already; its own of the same tokens are appended to `duplicates`. They stay held until release(), for
   // which the caller waits until no batch in flight names them any more. `computed` must count settled rows only: what
   // is published must be in the page's bytes.
   void publish(Sequence& sequence, std::vector<PageId>& duplicates);
-  void give_back(std::span<const PageId> pages);
+  void release(std::span<const PageId> pages);
 
   // Gives everything back at once: computed whole pages to the cache (kYes), the others to the pool. The sequence then
   // holds nothing and nothing of it is computed. Only while no batch in flight names the sequence.

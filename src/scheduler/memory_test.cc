@@ -57,7 +57,7 @@ TEST_F(SequenceMemoryTest, DuplicatesStayHeldUntilTheyAreGivenBack) {
   EXPECT_EQ(b.pages[2], own[2]);
   for (PageId page : duplicates) EXPECT_EQ(memory.pool().state(page), PageState::kHeld);
   EXPECT_EQ(memory.books().held(), 4);  // each one's last page, and the two
-  memory.give_back(duplicates);
+  memory.release(duplicates);
   EXPECT_EQ(memory.books().held(), 2);
   memory.release(a, Publish::kYes);
   memory.release(b, Publish::kYes);
@@ -78,7 +78,7 @@ TEST_F(SequenceMemoryTest, PublishingGoesOnFromWhatIsShared) {
   memory.publish(slow, duplicates);
   EXPECT_EQ(slow.shared_pages, 10);
   EXPECT_EQ(duplicates.size(), 4u);  // pages 2 to 5 came from the other
-  memory.give_back(duplicates);
+  memory.release(duplicates);
   EXPECT_EQ(memory.books().cached(), 10);
   memory.release(slow, Publish::kYes);
   expect_idle(memory);

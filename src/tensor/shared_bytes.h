@@ -1,7 +1,7 @@
 // SharedBytes: bytes that nobody changes any more, kept alive by whoever holds them.
 //
 // The owner behind them may be anything: a Buffer, a mapped file, a slot of another process's shared memory that is
-// given back when the last holder lets go. Because nobody writes, holders in several threads need no lock, and passing
+// given back when the last holder releases. Because nobody writes, holders in several threads need no lock, and passing
 // the bytes on is passing a pointer. The device is part of it, as in TensorView: no code assumes host memory unchecked.
 //
 // Thread safety: values; holders in any thread.

@@ -46,7 +46,7 @@ class StopMatcher {
   std::vector<std::string> stops_;
   std::vector<std::string> patterns_;
   std::string character_;  // the beginning of one
-  std::string released_;   // what the stop strings let go and a pattern may still claim
+  std::string released_;   // what the stop strings have released and a pattern may still claim
   size_t pushed_ = 0;      // bytes of the output so far
   size_t emitted_ = 0;     // of those
   bool include_stop_ = false;

@@ -40,7 +40,7 @@ std::optional<Match> stream(const std::string& pattern, const std::string& text)
     if (!match.ok()) ADD_FAILURE() << pattern << ": " << match.status().message();
     if (!match.ok()) return std::nullopt;
     if (*match) {
-      EXPECT_GE((*match)->begin, open) << pattern << ": a match that starts in what was let go";
+      EXPECT_GE((*match)->begin, open) << pattern << ": a match that starts in what was released";
       return *match;
     }
     EXPECT_GE(regexes->open_from(), open) << pattern;
@@ -98,7 +98,7 @@ TEST(StopRegexTest, AMatchStartsWithinTheWindow) {
 }
 
 // One open place for the whole output: the text is released once it is a window old, and nothing fails.
-TEST(StopRegexTest, AnEndlessPartialMatchIsLetGo) {
+TEST(StopRegexTest, AnEndlessPartialMatchIsReleased) {
   EXPECT_FALSE(stream("<[^>]*>", "<" + std::string(20000, 'x') + ">"));
   EXPECT_FALSE(stream("(?s)X.*?[yz]", "X" + std::string(3 * kMaxStopRegexMatchBytes, 'x')));
 }

@@ -109,7 +109,7 @@ struct Submit {
   Origin from;
   Payload payload;
   std::vector<std::string> terminals;  // of this request: who will complete it
-  int64_t timeout_ms = 0;              // from now on; every stage lets go of the request when it is over
+  int64_t timeout_ms = 0;              // from now on; every stage releases the request when it is over
   std::vector<RouteHop> route;         // one hop for each stage that the request may need
   // A prompt that is tokenized already, for a stage that generates; the payload is then null.
   std::optional<TokenizedRequest> generate;
@@ -121,7 +121,7 @@ struct Submit {
   }
 };
 
-// A stage of a pipeline let go of everything it had of an aborted request.
+// A stage of a pipeline released everything it had of an aborted request.
 struct AbortAck {
   ReqId id;
   Origin from;

@@ -25,7 +25,7 @@ struct Offer {
   uint64_t generation = 0;
   std::string destination;
   int unclaimed = 0;   // gets that may still come
-  int unreleased = 0;  // gets, made or to come, that did not let go
+  int unreleased = 0;  // gets, made or to come, that are not released
   bool ended = false;
 };
 
@@ -59,12 +59,12 @@ class Registry {
 };
 
 Registry& registry() {
-  static Registry* const instance = new Registry;  // readers may let go while the program ends
+  static Registry* const instance = new Registry;  // readers may release while the program ends
   return *instance;
 }
 
-// A reader of `op` let go. The last of them ends the put.
-void let_go(const std::shared_ptr<Writer>& writer, RelayOp op) {
+// A reader of `op` releases it. The last of them ends the put.
+void release(const std::shared_ptr<Writer>& writer, RelayOp op) {
   std::vector<SharedBytes> parts;  // destroyed without the lock
   bool last = false, ended = false;
   {
@@ -86,7 +86,7 @@ void let_go(const std::shared_ptr<Writer>& writer, RelayOp op) {
   // The table is called without the writer's lock: it calls back into ended(), which takes it.
   if (!last) return;
   if (ended) {
-    writer->table->let_go(op);
+    writer->table->release(op);
   } else {
     (void)writer->table->end_put(op, ok_status());
   }
@@ -213,12 +213,12 @@ class LocalRelay final : public Relay {
     }
     if (request.destination.empty()) {
       // Lent by this relay's table, as it is this relay's books that count received parts; released at the writer's.
-      return writer_->table->lend(std::move(parts), [writer, put] { let_go(writer, put); });
+      return writer_->table->lend(std::move(parts), [writer, put] { release(writer, put); });
     }
     // Without the writer's lock: the claim keeps the parts, and a copy may be large.
     Result<std::vector<SharedBytes>> copies = copy_out(parts, request);
     parts.clear();
-    let_go(writer, put);
+    release(writer, put);
     return copies;
   }
 

@@ -82,7 +82,7 @@ void Writer::release(const std::shared_ptr<Put>& put) {
   // On the loop's thread: a release may come under a lock of the channel's, and the end calls the owner.
   if (!ended) return core_.loop.post([this, put] { (void)core_.table.end_put(put->op, put->worst); });
   put->stored.reset();
-  core_.table.let_go(put->op);
+  core_.table.release(put->op);
 }
 
 bool Writer::ended(RelayOp op, const Status& status) {

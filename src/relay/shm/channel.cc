@@ -75,7 +75,7 @@ Result<Hold> Channel::take_hold(uint32_t slot, uint32_t generation) {
       if (mine.held != 0) return internal_error("shm relay: slot {} is held and offered anew", slot);
       mine = Hold{generation, 0, 0};
     }
-    if (mine.held == std::numeric_limits<uint16_t>::max() || mine.let_go == std::numeric_limits<uint16_t>::max()) {
+    if (mine.held == std::numeric_limits<uint16_t>::max() || mine.released == std::numeric_limits<uint16_t>::max()) {
       return error(StatusCode::kResourceExhausted, "shm relay: slot {} was got {} times", slot, mine.held);
     }
     ++mine.held;
@@ -93,7 +93,7 @@ Result<std::size_t> Channel::check_record(const Tail& tail, const Descriptor& de
   if (slot.destination != 0 && slot.destination != self) {
     return invalid_argument("shm relay: the put is for another reader");
   }
-  if (uint32_t{mine.held} + mine.let_go > slot.readers) {
+  if (uint32_t{mine.held} + mine.released > slot.readers) {
     return invalid_argument("shm relay: the put is for {} gets, and this reader made them", slot.readers);
   }
   // Read once: what was checked is what is used, whatever the writer does.
@@ -152,7 +152,7 @@ bool Channel::drop(const Claim& claim, uint16_t counted) {
     Hold mine = unpack(seen);
     if (mine.generation != claim.generation || mine.held == 0) return false;
     --mine.held;
-    mine.let_go = static_cast<uint16_t>(mine.let_go + counted);
+    mine.released = static_cast<uint16_t>(mine.released + counted);
     if (word.compare_exchange_weak(seen, pack(mine))) break;
   }
   // The writer says that it sleeps before it looks at the holds for the last time, so one of us sees the other.

@@ -4,7 +4,7 @@
 // It lives as long as anybody holds bytes that came through it, also beyond its relay's close() and its writer's death;
 // its end closes the socket, and with it gives back whatever is still held.
 //
-// Thread safety: claim(), parts(), offered(), let_go() from any thread. Nothing blocks.
+// Thread safety: claim(), parts(), offered(), release() from any thread. Nothing blocks.
 #pragma once
 
 #include <memory>
@@ -49,7 +49,7 @@ class Channel {
   // The put has not ended since.
   bool offered(const Claim& claim) const;
   // This get is over, and counts as one of the put's readers. False, and nothing is changed, where it does not hold it.
-  bool let_go(const Claim& claim) { return drop(claim, 1); }
+  bool release(const Claim& claim) { return drop(claim, 1); }
   // It was no get: another one may come.
   bool give_up(const Claim& claim) { return drop(claim, 0); }
 

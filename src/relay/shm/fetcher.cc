@@ -89,8 +89,8 @@ void Fetcher::serve(RelayOp op, const Descriptor& descriptor, const std::shared_
   if (request->destination.empty()) {
     // The closure keeps the channel, and with it mapping and socket, beyond this relay's close() and the writer's
     // death. If the get has ended meanwhile, the parts are dropped here and the hold with them.
-    const auto let_go = [channel, held = *claim] { (void)channel->let_go(held); };
-    (void)table_.end_get(op, table_.lend(std::move(parts), let_go));
+    const auto release = [channel, held = *claim] { (void)channel->release(held); };
+    (void)table_.end_get(op, table_.lend(std::move(parts), release));
     return;
   }
   Job job{op, request, channel, *claim, std::move(parts)};
@@ -126,7 +126,7 @@ void Fetcher::finish(Job& job) {
   // The bytes are right in each case, as the hold kept the slot. But a put that was cancelled during the copy must not
   // end its get as OK, in this relay as in the others.
   const bool whole = job.channel->offered(job.claim);
-  (void)job.channel->let_go(job.claim);
+  (void)job.channel->release(job.claim);
   if (!whole) {
     (void)table_.end(job.op, Status(StatusCode::kCancelled, "shm relay: the put ended while it was being got"));
     return;
@@ -149,7 +149,7 @@ bool Fetcher::copy_slice() {
   }
   // It counts as one of the put's readers all the same: it had taken its hold, see the header.
   if (!table_.pin(job.op)) {  // cancelled, or out of time
-    (void)job.channel->let_go(job.claim);
+    (void)job.channel->release(job.claim);
     return true;
   }
   const RelayOp op = job.op;
@@ -311,7 +311,7 @@ void Fetcher::close() {
     poller_.remove(link.channel != nullptr ? link.channel->fd() : link.socket.get());
   }
   // After OpTable::close() and the loop's end: their gets have ended, only the holds are left.
-  for (const Job& job : jobs) (void)job.channel->let_go(job.claim);
+  for (const Job& job : jobs) (void)job.channel->release(job.claim);
 }
 
 }  // namespace millrace::shm

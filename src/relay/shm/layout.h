@@ -42,7 +42,7 @@ struct StateHeader {
   uint32_t magic;
   uint32_t version;
   uint32_t slots;
-  std::atomic<uint32_t> asleep;  // 1: who lets go rings the writer's bell; 0: the writer will look by itself
+  std::atomic<uint32_t> asleep;  // 1: a reader that releases rings the writer's bell; 0: the writer will look by itself
   std::atomic<uint32_t> closed;  // 1: the writer offers nothing any more
   uint32_t zeros[11];
 };
@@ -69,14 +69,14 @@ struct SlotRecord {
 };
 static_assert(sizeof(SlotRecord) == 128);
 
-// A hold word: what one reader has of a slot's generation: gets that hold it now, and gets that let go of it.
+// A hold word: what one reader has of a slot's generation: gets that hold it now, and gets that released it.
 struct Hold {
   uint32_t generation = 0;
   uint16_t held = 0;
-  uint16_t let_go = 0;
+  uint16_t released = 0;
 };
 inline constexpr uint64_t pack(Hold hold) {
-  return uint64_t{hold.generation} << 32 | uint64_t{hold.held} << 16 | hold.let_go;
+  return uint64_t{hold.generation} << 32 | uint64_t{hold.held} << 16 | hold.released;
 }
 inline constexpr Hold unpack(uint64_t word) {
   return {static_cast<uint32_t>(word >> 32), static_cast<uint16_t>(word >> 16), static_cast<uint16_t>(word)};

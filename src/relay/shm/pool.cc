@@ -23,7 +23,7 @@ std::optional<Extent> Extents::take(std::size_t bytes) {
   return std::nullopt;
 }
 
-void Extents::give_back(Extent extent) {
+void Extents::release(Extent extent) {
   auto at = free_.emplace(extent.offset, extent.bytes).first;
   if (const auto next = std::next(at); next != free_.end() && at->first + at->second == next->first) {
     at->second += next->second;
@@ -76,15 +76,15 @@ Result<Extent> Pool::take(std::size_t bytes) {
       drop_pages(memfd_, other.offset, other.bytes);
       unmark(other);
     }
-    extents_.give_back(extent);
+    extents_.release(extent);
     return status;
   }
   return extent;
 }
 
-void Pool::give_back(Extent extent) {
+void Pool::release(Extent extent) {
   std::lock_guard lock(mutex_);
-  extents_.give_back(extent);
+  extents_.release(extent);
 }
 
 std::size_t Pool::memory_bytes() const {

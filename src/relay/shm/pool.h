@@ -35,7 +35,7 @@ class Extents {
  public:
   explicit Extents(std::size_t bytes);
   std::optional<Extent> take(std::size_t bytes);  // rounded up to whole pages; at least one
-  void give_back(Extent extent);
+  void release(Extent extent);
   const std::map<std::size_t, std::size_t>& free() const { return free_; }  // offset -> bytes, neighbours joined
 
  private:
@@ -48,7 +48,7 @@ class Pool {
 
   // With all its pages there. kResourceExhausted: no room in one piece, or no memory.
   Result<Extent> take(std::size_t bytes);
-  void give_back(Extent extent);
+  void release(Extent extent);
   std::byte* at(const Extent& extent) const { return mapping_.data() + extent.offset; }
 
   std::size_t space_bytes() const { return mapping_.size_bytes(); }

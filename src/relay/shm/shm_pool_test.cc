@@ -48,10 +48,10 @@ TEST(Extents, NeverOverlapAndJoinAgain) {
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
       std::fill_n(taken.begin() + static_cast<std::ptrdiff_t>(extent.offset / kPageBytes), extent.bytes / kPageBytes,
                   false);
-      extents.give_back(extent);
+      extents.release(extent);
     }
   }
-  for (const Extent& extent : held) extents.give_back(extent);
+  for (const Extent& extent : held) extents.release(extent);
   ASSERT_EQ(extents.free().size(), 1u);
   EXPECT_EQ(extents.free().begin()->second, kPages * kPageBytes);
 }
@@ -82,7 +82,7 @@ TEST(Pool, KeepsWhatWasWrittenAndItsMemoryBounded) {
         ASSERT_EQ(data[i], static_cast<std::byte>(held[which].value));
       }
       bytes -= held[which].extent.bytes;
-      (*pool)->give_back(held[which].extent);
+      (*pool)->release(held[which].extent);
       held.erase(held.begin() + static_cast<std::ptrdiff_t>(which));
     }
     ASSERT_LE((*pool)->memory_bytes(), limit + kSparePoolBytes);
@@ -96,7 +96,7 @@ TEST(Pool, UsesWarmMemoryAgain) {
     auto extent = (*pool)->take(kMib);
     ASSERT_TRUE(extent.ok());
     EXPECT_EQ(extent->offset, 0u);
-    (*pool)->give_back(*extent);
+    (*pool)->release(*extent);
   }
   EXPECT_EQ((*pool)->memory_bytes(), kMib);
 }

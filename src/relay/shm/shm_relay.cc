@@ -114,7 +114,7 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
   const std::size_t bytes = total_bytes(request);
   const RelayBooks books = table_.books();
   if (books.puts >= options_.credits || bytes > options_.pool_bytes - books.held_bytes) {
-    writer_->sweep();  // what was let go a moment ago counts
+    writer_->sweep();  // what was released a moment ago counts
   }
   ASSIGN_OR_RETURN(const RelayOp op, table_.open_put(std::move(request), bytes, monotonic_ms()));
   const std::shared_ptr<const PutRequest> open = table_.put(op);

@@ -1,5 +1,5 @@
 // Slots and holds without sockets: a Writer and Channels over the same memory. What happens when either side stops at
-// any point of taking and letting go, when a reader lies, and when both sides meet on one slot.
+// any point of taking and releasing, when a reader lies, and when both sides meet on one slot.
 #include <gtest/gtest.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -145,7 +145,7 @@ TEST_F(Slots, AReaderSeesTheWritersBytes) {
   }
   writer_->sweep();
   EXPECT_EQ(sent.end.count(), 0);
-  EXPECT_TRUE(reader.channel->let_go(*held));
+  EXPECT_TRUE(reader.channel->release(*held));
   writer_->sweep();
   expect_end(sent, StatusCode::kOk);
   expect_all_back();
@@ -193,17 +193,17 @@ TEST_F(Slots, LettingGoTwiceCountsOnce) {
   Put sent = put(1, {10}, 2);
   const auto held = claim(reader, sent);
   ASSERT_TRUE(held.ok());
-  EXPECT_TRUE(reader.channel->let_go(*held));
-  EXPECT_FALSE(reader.channel->let_go(*held));
+  EXPECT_TRUE(reader.channel->release(*held));
+  EXPECT_FALSE(reader.channel->release(*held));
   EXPECT_FALSE(reader.channel->give_up(*held));
   writer_->sweep();
   EXPECT_EQ(sent.end.count(), 0) << "one of two readers is not two";
   const auto second = claim(reader, sent);
   ASSERT_TRUE(second.ok());
-  EXPECT_TRUE(reader.channel->let_go(*second));
+  EXPECT_TRUE(reader.channel->release(*second));
   writer_->sweep();
   expect_end(sent, StatusCode::kOk);
-  EXPECT_FALSE(reader.channel->let_go(*second)) << "after the end";
+  EXPECT_FALSE(reader.channel->release(*second)) << "after the end";
   expect_all_back();
 }
 
@@ -214,18 +214,18 @@ TEST_F(Slots, AnOldGenerationIsNobody) {
   Put old = put(1);
   const auto before = claim(reader, old);
   ASSERT_TRUE(before.ok());
-  EXPECT_TRUE(reader.channel->let_go(*before));
+  EXPECT_TRUE(reader.channel->release(*before));
   writer_->sweep();
   Put now = put(2);
   ASSERT_EQ(slot_of(now), slot_of(old));
   EXPECT_EQ(claim(reader, old).status().code(), StatusCode::kInvalidArgument);
   const auto held = claim(reader, now);
   ASSERT_TRUE(held.ok()) << held.status().to_string();
-  EXPECT_FALSE(reader.channel->let_go(*before)) << "it would end another put";
+  EXPECT_FALSE(reader.channel->release(*before)) << "it would end another put";
   writer_->sweep();
   EXPECT_EQ(now.end.count(), 0);
   EXPECT_EQ(wrong(reader, *held, now.sizes, 2), "");
-  EXPECT_TRUE(reader.channel->let_go(*held));
+  EXPECT_TRUE(reader.channel->release(*held));
   writer_->sweep();
   expect_end(now, StatusCode::kOk);
 }
@@ -247,7 +247,7 @@ TEST_F(Slots, WhatIsHeldIsNotUsedAgain) {
   }
   EXPECT_EQ(wrong(reader, *held, sent.sizes, 9), "");
   EXPECT_EQ(table_->books().held_bytes, 100'000u);
-  EXPECT_TRUE(reader.channel->let_go(*held));
+  EXPECT_TRUE(reader.channel->release(*held));
   expect_all_back();
 }
 
@@ -262,7 +262,7 @@ TEST_F(Slots, GetsBeyondTheReadersAreRefused) {
   EXPECT_EQ(sent.end.count(), 0);
   const auto again = claim(reader, sent);
   ASSERT_TRUE(again.ok());
-  EXPECT_TRUE(reader.channel->let_go(*again));
+  EXPECT_TRUE(reader.channel->release(*again));
   EXPECT_FALSE(claim(reader, sent).ok());
   writer_->sweep();
   expect_end(sent, StatusCode::kOk);
@@ -302,8 +302,8 @@ TEST_F(Slots, DescriptorsThatDoNotFitTakeNothing) {
 
 // The points at which a reader may die: the kernel closes its socket, and the writer hears that.
 TEST_F(Slots, AReaderThatDiesAtAnyPointGivesAllBack) {
-  enum Point { kConnected, kIntended, kClaimed, kClaimedAndRevoked, kLetGo };
-  for (const Point point : {kConnected, kIntended, kClaimed, kClaimedAndRevoked, kLetGo}) {
+  enum Point { kConnected, kIntended, kClaimed, kClaimedAndRevoked, kReleased };
+  for (const Point point : {kConnected, kIntended, kClaimed, kClaimedAndRevoked, kReleased}) {
     SCOPED_TRACE(point);
     Reader reader = connect(5);
     Put sent = put(1);
@@ -313,8 +313,8 @@ TEST_F(Slots, AReaderThatDiesAtAnyPointGivesAllBack) {
       const auto held = claim(reader, sent);
       ASSERT_TRUE(held.ok());
       if (point == kClaimedAndRevoked) table_->cancel(sent.op);
-      if (point == kLetGo) {
-        EXPECT_TRUE(reader.channel->let_go(*held));
+      if (point == kReleased) {
+        EXPECT_TRUE(reader.channel->release(*held));
       }
     }
     writer_->remove_reader(reader.id);
@@ -324,7 +324,7 @@ TEST_F(Slots, AReaderThatDiesAtAnyPointGivesAllBack) {
         Reader other = connect(6);
         const auto held = claim(other, sent);
         ASSERT_TRUE(held.ok());
-        EXPECT_TRUE(other.channel->let_go(*held));
+        EXPECT_TRUE(other.channel->release(*held));
         writer_->sweep();
         expect_end(sent, StatusCode::kOk);
         break;
@@ -336,7 +336,7 @@ TEST_F(Slots, AReaderThatDiesAtAnyPointGivesAllBack) {
       case kClaimedAndRevoked:
         expect_end(sent, StatusCode::kCancelled);
         break;
-      case kLetGo:
+      case kReleased:
         expect_end(sent, StatusCode::kOk);
     }
     expect_all_back();
@@ -362,7 +362,7 @@ TEST_F(Slots, TheOtherReadersOfAPutAreNotHarmedByADeath) {
   writer_->remove_reader(dead.id);
   EXPECT_EQ(sent.end.count(), 0) << "one still reads";
   EXPECT_EQ(wrong(living, *held, sent.sizes, 3), "");
-  EXPECT_TRUE(living.channel->let_go(*held));
+  EXPECT_TRUE(living.channel->release(*held));
   writer_->sweep();
   expect_end(sent, StatusCode::kUnavailable);
   expect_all_back();
@@ -384,7 +384,7 @@ TEST_F(Slots, AReaderThatLiesHurtsNobodyElse) {
     table_->cancel(other.op);
   }
   EXPECT_EQ(wrong(honest, *held, sent.sizes, 4), "") << "its memory was used again";
-  EXPECT_TRUE(honest.channel->let_go(*held));
+  EXPECT_TRUE(honest.channel->release(*held));
   writer_->remove_reader(liar.id);
   expect_all_back();
 }
@@ -398,7 +398,7 @@ TEST_F(Slots, AReaderThatAPutIsNotForNeitherEndsNorHoldsIt) {
   const auto held = claim(meant, sent, 5);
   ASSERT_TRUE(held.ok()) << held.status().to_string();
   liar.word(slot_of(sent)).store(pack({generation_of(sent), 1, UINT16_MAX}));
-  EXPECT_TRUE(meant.channel->let_go(*held));
+  EXPECT_TRUE(meant.channel->release(*held));
   writer_->sweep();
   expect_end(sent, StatusCode::kOk);
   EXPECT_EQ(table_->books().held_bytes, 0u) << "the liar holds it";
@@ -422,12 +422,12 @@ TEST_F(Slots, AClosedWriterOffersNothing) {
   writer_->close();
   EXPECT_EQ(claim(reader, sent).status().code(), StatusCode::kUnavailable);
   EXPECT_EQ(wrong(reader, *held, held_put.sizes, 2), "");
-  EXPECT_TRUE(reader.channel->let_go(*held));
+  EXPECT_TRUE(reader.channel->release(*held));
   EXPECT_EQ(table_->books().held_bytes, 0u);
 }
 
-// One thread offers and revokes, two take, look and let go. Whoever has taken a put sees its bytes and no others, until
-// he lets go, whether it was revoked meanwhile or not.
+// One thread offers and revokes, two take, look and release. A reader that has taken a put sees its bytes and no
+// others, until it releases them, whether it was revoked meanwhile or not.
 TEST_F(Slots, BothSidesMeetOnOneSlot) {
   std::atomic<bool> stop{false};
   std::atomic<int> seen{0}, wrongs{0};
@@ -450,7 +450,7 @@ TEST_F(Slots, BothSidesMeetOnOneSlot) {
         const auto held = claim(*reader, mine, self);
         if (!held.ok()) continue;
         if (!wrong(*reader, *held, mine.sizes, wanted).empty()) ++wrongs;
-        if (!reader->channel->let_go(*held)) ++wrongs;
+        if (!reader->channel->release(*held)) ++wrongs;
         ++seen;
       }
     });

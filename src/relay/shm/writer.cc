@@ -106,7 +106,7 @@ Result<Descriptor> Writer::offer(RelayOp op, const PutRequest& request, uint64_t
   --copying_;
   if (!extent.ok()) return extent.status();
   if (free_.empty()) {  // the table gives no more credits than there are slots
-    pool_->give_back(*extent);
+    pool_->release(*extent);
     return internal_error("shm relay: no slot for a put that has a credit");
   }
   const uint32_t index = fill_slot(op, request, *extent, destination);
@@ -122,22 +122,22 @@ Result<Descriptor> Writer::offer(RelayOp op, const PutRequest& request, uint64_t
 
 Writer::Tally Writer::tally(uint32_t index) {
   Slot& slot = slots_[index];
-  Tally tally{0, slot.let_go + slot.died};
+  Tally tally{0, slot.released + slot.died};
   for (const auto& [id, reader] : readers_) {
     if (!is_for(slot, reader)) continue;
     const Hold hold = hold_of(reader, index);
     if (hold.generation != slot.generation) continue;  // it speaks of an earlier put, which is over
     tally.held += hold.held;
     // A reader's table is memory that the reader writes: what it claims is bounded by what the put is for.
-    tally.let_go += std::min<uint32_t>(hold.let_go, slot.readers);
-    if (hold.let_go > slot.readers && !std::exchange(slot.odd, true)) table_.count_bad_frame();
+    tally.released += std::min<uint32_t>(hold.released, slot.readers);
+    if (hold.released > slot.readers && !std::exchange(slot.odd, true)) table_.count_bad_frame();
   }
   return tally;
 }
 
 void Writer::free_slot(uint32_t index) {
   Slot& slot = slots_[index];
-  pool_->give_back(slot.extent);
+  pool_->release(slot.extent);
   slot_of_.erase(slot.op);
   slot.state = Slot::State::kFree;
   free_.push_back(index);
@@ -169,7 +169,7 @@ void Writer::sweep() {
       const auto [op, index] = *at++;
       const Slot& slot = slots_[index];
       const Tally now = tally(index);
-      if (slot.state == Slot::State::kOpen && now.let_go >= slot.readers) {
+      if (slot.state == Slot::State::kOpen && now.released >= slot.readers) {
         over.emplace_back(op, slot.died == 0);
       } else if (slot.state == Slot::State::kDraining && now.held == 0) {
         free_slot(index);
@@ -178,7 +178,7 @@ void Writer::sweep() {
     }
   }
   // Credits first: an end's `done` may call put().
-  for (const RelayOp op : back) table_.let_go(op);
+  for (const RelayOp op : back) table_.release(op);
   for (const auto& [op, lived] : over) {
     (void)table_.end_put(op, lived ? ok_status() : Status(StatusCode::kUnavailable, "shm relay: a reader died"));
   }
@@ -215,7 +215,7 @@ void Writer::remove_reader(uint64_t id) {
       if (hold.generation != slot.generation) continue;
       // What its table has must survive it: a get that was released counts as such, one that was held counts as died.
       // Both become the slot's own numbers before the table goes.
-      slot.let_go += std::min<uint32_t>(hold.let_go, slot.readers);
+      slot.released += std::min<uint32_t>(hold.released, slot.readers);
       slot.died += std::min<uint32_t>(hold.held, slot.readers);
     }
     self = at->second.self;
@@ -257,7 +257,7 @@ void Writer::close() {
     readers_.clear();
     if (copying_ == 0) pool_.reset();  // else a put is slower than the close: it goes with this object
   }
-  for (const RelayOp op : given_up) table_.let_go(op);
+  for (const RelayOp op : given_up) table_.release(op);
 }
 
 }  // namespace millrace::shm

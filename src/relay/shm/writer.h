@@ -1,13 +1,13 @@
 // Writer: the books of what a relay has put: slots, the pool behind them, and which readers hold what.
 //
-//        offer()                    its readers let go, cancel, lease          nobody holds it
+//        offer()                    its readers release, cancel, lease           no reader holds it
 //   free -------> open (offered) -----------------------------------> draining ---------------> free
 //                                          (revoked)
 //
 // The private books are the truth. Of shared memory the writer writes the state table, and believes a reader's hold
 // table only as far as it speaks of that reader: a reader that lies in it hurts nobody else, for a slot is used again
 // only when no hold table of a living reader that its put is for names its generation. A reader that is gone holds
-// nothing, and what it held counts as let go; the put then ends with kUnavailable instead of OK.
+// nothing, and what it held counts as released; the put then ends with kUnavailable instead of OK.
 //
 // Thread safety: all functions from any thread. Ends are told to the OpTable without our lock.
 #pragma once
@@ -37,7 +37,7 @@ class Writer {
   bool ended(RelayOp op);
   // Looks at all holds: ends the puts that are over, and takes back what is held no more.
   void sweep();
-  // Whether whoever lets go must ring the bell. Say so before the last sweep().
+  // Whether a reader that releases must ring the bell. To be set before the last sweep().
   void set_asleep(bool asleep) { header().asleep.store(asleep ? 1 : 0); }
 
   // A reader connected: what it is to be sent, and the ends of the memory.
@@ -68,9 +68,9 @@ class Writer {
     Extent extent;
     uint32_t readers = 0;
     uint64_t destination = 0;
-    uint32_t let_go = 0;  // by readers that are gone
-    uint32_t died = 0;    // gets that were held when their reader went
-    bool odd = false;     // a reader's table said the impossible
+    uint32_t released = 0;  // by readers that are gone
+    uint32_t died = 0;      // gets that were held when their reader went
+    bool odd = false;       // a reader's table said the impossible
   };
   struct Reader {
     uint64_t self = 0;
@@ -78,7 +78,7 @@ class Writer {
   };
   struct Tally {
     uint32_t held = 0;
-    uint32_t let_go = 0;
+    uint32_t released = 0;
   };
 
   Writer(const RelayOptions& options, OpTable& table);

@@ -138,7 +138,7 @@ void puts_without_gets_10000(const ConformanceSetup& setup) {
   expect_round_trip(*pair.writer, *pair.reader, 1, {4000});
 }
 
-void letting_go_twice_gives_one_credit(const ConformanceSetup& setup) {
+void releasing_twice_gives_one_credit(const ConformanceSetup& setup) {
   RelayOptions options = small_options(setup);
   options.credits = 2;
   Pair pair = make_pair_of(setup, options);
@@ -147,7 +147,7 @@ void letting_go_twice_gives_one_credit(const ConformanceSetup& setup) {
     Sent sent = send(*pair.writer, i, {100});
     Parts parts;
     ASSERT_NO_FATAL_FAILURE(expect_received(*pair.reader, sent, &parts));
-    // The reader lets go while the writer cancels, in both orders: the credit comes back once.
+    // The reader releases while the writer cancels, in both orders: the credit comes back once.
     if (i % 2) pair.writer->cancel(sent.ticket->op);
     parts.clear();
     if (i % 2 == 0) pair.writer->cancel(sent.ticket->op);
@@ -170,7 +170,7 @@ std::vector<Case> limit_cases() {
           {"oversize_and_out_of_range", oversize_and_out_of_range},
           {"options_out_of_range", options_out_of_range},
           {"puts_without_gets_10000", puts_without_gets_10000},
-          {"letting_go_twice_gives_one_credit", letting_go_twice_gives_one_credit}};
+          {"releasing_twice_gives_one_credit", releasing_twice_gives_one_credit}};
 }
 
 }  // namespace millrace::relay_testing

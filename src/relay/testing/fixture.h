@@ -69,7 +69,7 @@ inline Received receive(Relay& reader, const Sent& sent, int timeout_ms = kPatie
   return receive(reader, sent.ticket->descriptor, sent.sizes, timeout_ms);
 }
 
-// Receives, compares, lets go, and waits for the end of the put.
+// Receives, compares, releases, and waits for the end of the put.
 void expect_round_trip(Relay& writer, Relay& reader, uint64_t seed, Sizes sizes);
 // A whole transfer of what was sent already; the parts are in `kept` where it is given.
 void expect_received(Relay& reader, const Sent& sent, Parts* kept = nullptr);

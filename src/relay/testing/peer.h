@@ -5,7 +5,7 @@
 //      put SEED SIZES             "ok DESCRIPTOR" or "error CODE"
 //      get DESCRIPTOR SEED SIZES TIMEOUT_MS   answers at the end: "ok", "error CODE" or "differs ..."; keeps the parts
 //      check                      looks at all parts that it keeps again: "ok" or "differs ..."
-//      drop                       lets go of them: "ok"
+//      drop                       releases them: "ok"
 //      put_end                    waits for the end of the last put: "CODE"
 //      address                    "ok ADDRESS in hexadecimal"
 //      books                      "quiet" when everything is back (waits for it), else "busy ..."

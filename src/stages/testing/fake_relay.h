@@ -1,6 +1,6 @@
 // FakeRelay: a relay in virtual time for tests of the stage loop. One hub stands for the data plane; every stage has an
 // instance. Gets take a random time, so they end out of order; credits may be few; lent bytes are counted, and a put is
-// over when its reader let go of them. hold() keeps gets from ending until release().
+// over when its reader released them. hold() keeps gets from ending until release().
 //
 // Thread safety: one thread.
 #pragma once
@@ -59,7 +59,7 @@ struct FakeHub {
     gets.erase(id);
     done(std::move(result));
   }
-  // The parts, with an owner that tells the hub when the last holder let go.
+  // The parts, with an owner that tells the hub when the last holder releases them.
   Result<std::vector<SharedBytes>> lend(const Get& get) {
     const auto found = puts.find(get.put);
     if (found == puts.end()) return error(StatusCode::kUnavailable, "the put is over");

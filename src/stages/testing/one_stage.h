@@ -263,7 +263,7 @@ class OneStage : public ::testing::Test {
     const std::vector<SharedBytes>& parts = hub.puts.at(std::stoull(payload.descriptor.bytes)).request.parts;
     return restore(payload.tree.bytes, payload.tensors, parts).value();
   }
-  // The receiver of a put takes it and lets go.
+  // The receiver of a put takes it and releases it.
   void take(const wire::Payload& payload) {
     hub_.end_put(std::stoull(payload.descriptor.bytes), ok_status());
     run(0);

@@ -25,11 +25,11 @@ struct SimPut {
   uint64_t sizes_hash = 0;
   std::string destination;
   int readers = 1;
-  // Gets that came, by (node, get); true: let go.
+  // Gets that came, by (node, get); true: released.
   std::map<std::pair<std::string, uint64_t>, bool> claims;
   bool ended = false;
 
-  bool all_let_go() const;
+  bool all_released() const;
   bool somebody_reads() const;
 };
 

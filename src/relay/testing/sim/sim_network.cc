@@ -10,12 +10,12 @@
 namespace millrace {
 
 bool SimPut::somebody_reads() const {
-  for (const auto& [who, let_go] : claims) {
-    if (!let_go) return true;
+  for (const auto& [who, released] : claims) {
+    if (!released) return true;
   }
   return false;
 }
-bool SimPut::all_let_go() const { return claims.size() >= static_cast<std::size_t>(readers) && !somebody_reads(); }
+bool SimPut::all_released() const { return claims.size() >= static_cast<std::size_t>(readers) && !somebody_reads(); }
 
 uint64_t sim_checksum(const std::vector<SharedBytes>& parts) {
   uint64_t sum = 0;
@@ -158,7 +158,7 @@ void SimNetwork::Core::on_answer(SimNode& reader, SimAnswer answer) {
   const RelayOp op{answer.get};
   if (!reader.gets.contains(answer.get) || !reader.table->pin(op)) return;  // a double, or given up
   if (!answer.status.ok()) {
-    reader.gets.erase(answer.get);  // there is nothing to let go
+    reader.gets.erase(answer.get);  // there is nothing to release
     (void)reader.table->end_get(op, answer.status);
   } else if (sim_checksum(answer.parts) != answer.checksum) {
     (void)reader.table->end_get(op, internal_error("the checksum of the received bytes is wrong"));
@@ -208,8 +208,8 @@ void SimNetwork::Core::settle(SimNode& writer, uint64_t put) {
   if (at->second.ended) {
     if (at->second.somebody_reads()) return;
     writer.puts.erase(at);
-    writer.table->let_go(RelayOp{put});
-  } else if (at->second.all_let_go()) {
+    writer.table->release(RelayOp{put});
+  } else if (at->second.all_released()) {
     (void)writer.table->end_put(RelayOp{put}, ok_status());
   }
 }
@@ -222,9 +222,9 @@ void SimNetwork::Core::give_up_on(SimNode& by, const std::string& node) {
   }
   for (auto& [op, put] : by.puts) {
     bool touched = put.destination == node;
-    for (auto& [who, let_go] : put.claims) {
-      if (who.first != node || let_go) continue;
-      let_go = touched = true;
+    for (auto& [who, released] : put.claims) {
+      if (who.first != node || released) continue;
+      released = touched = true;
     }
     if (touched) (put.ended ? ended : puts).push_back(op);
   }

@@ -7,13 +7,13 @@
 //      network.advance(100);       // 100 ms pass: messages arrive, deadlines run out, `done` is called
 //      network.kill(a->address());
 //
-// What travels: a get is a message to the writer, which answers with the bytes or a refusal, and the reader lets go
+// What travels: a get is a message to the writer, which answers with the bytes or a refusal, and the reader releases
 // with a third. Each may be delayed (so they overtake each other), lost, doubled or damaged. A get or its answer that
-// is lost is not sent again: the get ends at its deadline. Letting go is sent again until it arrives, so only death or
+// is lost is not sent again: the get ends at its deadline. A release is sent again until it arrives, so only death or
 // a partition keeps bytes from coming back. Damaged bytes are found by their checksum and end the get with kInternal.
 //
 // Who is killed or paused says nothing; after silent_ms the others take it for dead: gets from it end with kUnavailable
-// and what it read is let go. A killed node stays dead, a paused one carries on and finds its deadlines over.
+// and what it read is released. A killed node stays dead, a paused one carries on and finds its deadlines over.
 //
 // Thread safety: none. One thread owns the network, its relays and all parts that were received from them. `done` comes
 // from advance(), cancel(), cleanup() or close(), never from put() or get(). The network outlives its relays, not
@@ -35,7 +35,7 @@ struct SimFaults {
   double duplicate = 0;
   double corrupt = 0;    // of the bytes, or of the message
   double exhausted = 0;  // of a put: kResourceExhausted, whatever is free
-  bool mapped = true;    // a reader holds the writer's credit until it lets go; else what it gets is a copy
+  bool mapped = true;    // a reader holds the writer's credit until it releases; else what it gets is a copy
 };
 
 class SimNetwork {

@@ -70,7 +70,7 @@ class PumpedRelay final : public Relay {
       if (!parts.ok()) return done(parts.status());
       for (SharedBytes& part : *parts) {
         if (!part.owner()) continue;
-        // Letting go is a message, so it wants the lock as well.
+        // A release is a message, so it wants the lock as well.
         const std::shared_ptr<const void> owner(new std::shared_ptr<const void>(part.owner()),
                                                 [pumped](const std::shared_ptr<const void>* inner) {
                                                   std::lock_guard lock(pumped->mutex);
@@ -166,7 +166,7 @@ TEST(SimRelay, LossEndsTheGetAtItsDeadlineAndGivesTheCreditBack) {
   two.network.advance(1);
   EXPECT_EQ(end_of(received), StatusCode::kDeadline);
   two.network.set_faults({});
-  two.network.advance(100);  // letting go is said again until it is heard
+  two.network.advance(100);  // a release is sent again until it arrives
   EXPECT_EQ(end_of(sent), StatusCode::kOk);
   EXPECT_EQ(two.writer->books().held_bytes, 0u);
 }
