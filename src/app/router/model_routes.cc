@@ -41,6 +41,7 @@ constexpr Forwarded kForwarded[] = {
     {"GET", "/v1/responses/{id}"},
     {"DELETE", "/v1/responses/{id}"},
     {"GET", "/v1/responses/{id}/input_items"},
+    {"POST", "/v1/responses/{id}/cancel"},
     {"POST", "/v1/embeddings"},
     {"POST", "/embeddings"},
     {"POST", "/v1/rerank"},
