@@ -240,5 +240,17 @@ TEST(Fields, TheModelsName) {
   EXPECT_TRUE(ModelNames({{"demo", "two"}}).check("two").ok());
 }
 
+TEST(Fields, AModelThatHasToBeNamed) {
+  const ModelNames names{.names = {"demo", "two"}, .any = true, .required = true};
+  for (const char* body : {"{}", R"({"model":null})"}) {
+    const ApiError missing = field_error(names.read(*parse_body(body)).status());
+    EXPECT_EQ(missing.http_status, 400);
+    EXPECT_EQ(missing.param, "model");
+    EXPECT_EQ(missing.message, "model is missing; wanted one of 'demo', 'two'");
+  }
+  EXPECT_EQ(*names.read(*parse_body(R"({"model":"gpt-4"})")), "gpt-4");
+  EXPECT_EQ(field_error(names.read(*parse_body(R"({"model":5})")).status()).param, "model");
+}
+
 }  // namespace
 }  // namespace millrace::api

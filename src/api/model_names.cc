@@ -20,11 +20,18 @@ Status ModelNames::check(std::string_view name) const {
   return ok_status();
 }
 
+Result<std::string> ModelNames::resolve(const std::optional<std::string>& name) const {
+  if (!name && required) return invalid_argument("model is missing; wanted one of '{}'", fmt::join(names, "', '"));
+  if (!name) return names.front();
+  RETURN_IF_ERROR(check(*name));
+  return *name;
+}
+
 Result<std::string> ModelNames::read(const Json& body) const {
-  std::string name = names.front();
+  if (!json_find(body, "model")) return resolve(std::nullopt);
+  std::string name;
   RETURN_IF_ERROR(json_read(body, "model", name));
-  RETURN_IF_ERROR(check(name));
-  return name;
+  return resolve(name);
 }
 
 }  // namespace millrace::api

@@ -131,7 +131,10 @@ double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clo
 
 void Reply::on_text(Choice& choice, const wire::TextDelta& delta) {
   std::lock_guard lock(mutex_);
-  if (delta.accepted && !std::exchange(choice.accepted, true)) choice.accepted_at_s = elapsed_seconds();
+  if (delta.accepted && !std::exchange(choice.accepted, true)) {
+    choice.accepted_at_s = elapsed_seconds();
+    if (!ended_) format_->accepted();
+  }
   if (delta.finish) choice.state.finish = delta.finish;
   if (ended_) return;
   if (delta.finish && delta.finish->reason == wire::FinishReason::kError) return fail(choice, *delta.finish);

@@ -65,6 +65,8 @@ class ReplyFormat {
  public:
   virtual ~ReplyFormat() = default;
   virtual StreamForm stream_form() const { return StreamForm::kEvents; }
+  // The engine has taken the request of a choice.
+  virtual void accepted() {}
   // Streaming: the first chunk of a choice, where there is one, and the chunks with what is new.
   virtual void opening(const ChoiceState& /*choice*/, EventWriter& /*out*/) {}
   virtual void events(const ChoiceState& choice, EventWriter& out) = 0;

@@ -44,25 +44,48 @@ void ResponseStore::set_limits(std::size_t bytes, int64_t seconds) {
   seconds_ = seconds;
 }
 
-void ResponseStore::add(std::string id, std::string body, std::string input, StoredResponsePtr before,
-                        const std::vector<std::string>& items, int64_t now_s) {
-  if (!enabled()) return;
+StoredResponsePtr ResponseStore::make(std::string id, std::string body, std::string input, StoredResponsePtr before,
+                                      Background background) const {
   auto response = std::make_shared<StoredResponse>();
-  response->id = id;
+  response->id = std::move(id);
   response->body = std::move(body);
   response->input = std::move(input);
   response->conversation_bytes = bytes_of(*response) + (before ? before->conversation_bytes : 0);
   response->turn = before ? before->turn + 1 : 1;
+  response->background = background;
   response->before = std::move(before);
   response->counted = counted_;
   counted_->total.fetch_add(bytes_of(*response), std::memory_order_relaxed);
+  return response;
+}
+
+void ResponseStore::add(std::string id, std::string body, std::string input, StoredResponsePtr before,
+                        const std::vector<std::string>& items, int64_t now_s, Background background) {
+  if (!enabled()) return;
+  StoredResponsePtr response = make(std::move(id), std::move(body), std::move(input), std::move(before), background);
   const std::lock_guard lock(mutex_);
+  const auto gone = gone_.find(response->id);
+  if (background == Background::kEnded && gone != gone_.end() && gone->second == Gone::kDeleted) return;
+  keep(std::move(response), items, now_s);
+}
+
+bool ResponseStore::end_running(std::string_view id, std::string body, int64_t now_s) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(id);
+  if (found == entries_.end() || found->second.response->background != Background::kRunning) return false;
+  const StoredResponse& running = *found->second.response;
+  keep(make(running.id, std::move(body), running.input, running.before, Background::kEnded), {}, now_s);
+  return true;
+}
+
+void ResponseStore::keep(StoredResponsePtr response, const std::vector<std::string>& items, int64_t now_s) {
+  const std::string id = response->id;
   if (const auto known = entries_.find(id); known != entries_.end()) drop(known);
   gone_.erase(id);
   const uint64_t number = next_number_++;
   oldest_first_.emplace(number, id);
   for (const std::string& item : items) by_item_.insert_or_assign(item, id);
-  entries_.emplace(std::move(id), Entry{std::move(response), items, now_s + seconds_, number});
+  entries_.emplace(id, Entry{std::move(response), items, now_s + seconds_, number});
   drop_excess(now_s);
 }
 

@@ -33,6 +33,9 @@ struct StoredBytes {
   std::atomic<std::size_t> total{0};
 };
 
+// Whether a response was asked for in the background, and where it is then.
+enum class Background : uint8_t { kNo, kRunning, kEnded };
+
 // One response, and what it answers. Immutable.
 struct StoredResponse {
   std::string id;
@@ -41,6 +44,7 @@ struct StoredResponse {
   std::shared_ptr<const StoredResponse> before;
   std::size_t conversation_bytes = 0;  // with those before it
   int turn = 1;                        // of its conversation
+  Background background = Background::kNo;
   std::shared_ptr<StoredBytes> counted;
 
   ~StoredResponse();
@@ -67,9 +71,12 @@ class ResponseStore {
   void set_limits(std::size_t bytes, int64_t seconds);
   bool enabled() const { return max_bytes_ > 0; }
 
-  // Keeps it, in the place of an earlier one of its id. `items`: the ids of its output's items.
+  // Keeps it, in the place of an earlier one of its id. `items`: the ids of its output's items. Of the background, the
+  // end of one that was deleted while it ran is not kept.
   void add(std::string id, std::string body, std::string input, StoredResponsePtr before,
-           const std::vector<std::string>& items, int64_t now_s);
+           const std::vector<std::string>& items, int64_t now_s, Background background = Background::kNo);
+  // Puts an end to one that runs in the background, with this body. False: it does not run.
+  bool end_running(std::string_view id, std::string body, int64_t now_s);
   // nullptr: unknown, expired, forgotten, or replaced by newer ones.
   StoredResponsePtr find(std::string_view id, int64_t now_s) const;
   // The response with an item of this id in its output.
@@ -90,6 +97,9 @@ class ResponseStore {
     uint64_t number = 0;  // of oldest_first_
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
+  StoredResponsePtr make(std::string id, std::string body, std::string input, StoredResponsePtr before,
+                         Background background) const;
+  void keep(StoredResponsePtr response, const std::vector<std::string>& items, int64_t now_s);  // with the lock held
   void drop(Entries::iterator entry);  // with the lock held, as the next ones
   void drop_as(Entries::iterator entry, Gone gone);
   void drop_excess(int64_t now_s);

@@ -1,6 +1,7 @@
 // POST /v1/responses: OpenAI's Responses API over the way of a chat. The routes of stored responses are in
 // stored_responses.cc.
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/choices.h"
 #include "api/fields.h"
@@ -29,6 +30,16 @@ Status read_shown_logprobs(const ResponsesBody& translated, const OutputView& vi
   return check_logprob_volume(sampling.params, sampling.max_tokens, 1, model);
 }
 
+// Of a response in the background.
+Status not_to_be_stored(const ResponseStore& store) {
+  if (store.enabled()) {
+    return invalid_argument("background is true, and input is over {} bytes, which are not stored; wanted less",
+                            kMaxConversationBytes);
+  }
+  return error(StatusCode::kUnsupported,
+               "background is not supported by this server: it stores no responses (--response-store-mib)");
+}
+
 Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
   ASSIGN_OR_RETURN(Json body, parse_body(request.body));
   const ModelFacts& model = context.engine.model();
@@ -49,15 +60,23 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
   facts.request_members = request_members(request.body, fields.sampling.params, store);
   const std::string id = facts.id;
   if (store) {
-    facts.store = [state = context.state, id, input = std::move(input)](std::string answer, const auto& items) {
-      state->responses.add(id, std::move(answer), input.items, input.before, items, unix_seconds());
+    facts.store = [state = context.state, id, input = std::move(input)](std::string answer, const auto& items,
+                                                                        Background background) {
+      state->responses.add(id, std::move(answer), input.items, input.before, items, unix_seconds(), background);
     };
+  }
+  http::ResponderPtr answered = responder;
+  if (translated.background) {
+    if (!store) return not_to_be_stored(context.state->responses);
+    facts.client = std::exchange(answered, context.server.detached_responder(responder->label()));
+    // Before it knows the id, which alone ends such a response.
+    responder->on_disconnect([state = context.state, id] { state->live.abort(id); });
   }
   const TokenNames names{.engine = context.engine,
                          .top = static_cast<std::size_t>(translated.top_logprobs.value_or(0))};
   auto format = std::make_unique<ResponsesFormat>(std::move(facts), chat.view, names);
   const ReplyOptions options{.stream = fields.stream, .retained = true};
-  auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
+  auto reply = std::make_shared<Reply>(context, std::move(answered), std::move(format), options);
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(chat.prompt));
   reply->start(make_requests(std::move(prompts), {&fields.sampling, 1}, fields.request, 1), {{id, 0, 1}});

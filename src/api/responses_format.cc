@@ -7,13 +7,6 @@
 namespace millrace::api {
 namespace {
 
-// The reason why an answer is incomplete; empty: it is complete.
-std::string_view incomplete_reason(const wire::Finish& finish) {
-  if (finish.reason == wire::FinishReason::kLength) return "max_output_tokens";
-  if (finish.reason == wire::FinishReason::kAborted) return "abort";
-  return "";
-}
-
 std::string_view error_code(const ApiError& error) {
   if (!error.code.empty()) return error.code;
   if (error.http_status == 429) return "rate_limit_exceeded";
@@ -28,21 +21,40 @@ void append_response_usage(std::string& out, const wire::Usage& usage) {
                  usage.prompt_tokens + usage.completion_tokens);
 }
 
+// {"code","message"}, without its braces.
+std::string code_and_message(const ApiError& error) {
+  std::string out = R"("code":)";
+  json_append_string(out, error_code(error));
+  out += R"(,"message":)";
+  json_append_string(out, error.message);
+  return out;
+}
+
 }  // namespace
+
+// An answer in the background that was aborted is cancelled, which is no reason of being incomplete.
+std::string_view ResponsesFormat::incomplete_reason(const wire::Finish& finish) const {
+  if (finish.reason == wire::FinishReason::kLength) return "max_output_tokens";
+  if (finish.reason == wire::FinishReason::kAborted && !facts_.client) return "abort";
+  return "";
+}
+
+std::string_view ResponsesFormat::status_of(const wire::Finish* finish, bool failed) const {
+  if (failed) return "failed";
+  if (!finish) return "in_progress";
+  if (finish->reason == wire::FinishReason::kAborted && facts_.client) return "cancelled";
+  return incomplete_reason(*finish).empty() ? "completed" : "incomplete";
+}
 
 void ResponsesFormat::append_response(std::string& out, const wire::Finish* finish, const wire::Usage& usage,
                                       std::string_view error) const {
-  const bool failed = error != "null";
   const std::string_view reason = finish ? incomplete_reason(*finish) : "";
+  const std::string_view status = status_of(finish, error != "null");
   out += R"({"id":)";
   json_append_string(out, facts_.id);
   fmt::format_to(std::back_inserter(out), R"(,"object":"response","created_at":{},"status":"{}","completed_at":)",
-                 created_at_,
-                 failed            ? "failed"
-                 : !finish         ? "in_progress"
-                 : !reason.empty() ? "incomplete"
-                                   : "completed");
-  if (finish && reason.empty()) {
+                 created_at_, status);
+  if (status == "completed") {
     append_integer(out, completed_at_);
   } else {
     out += "null";
@@ -99,39 +111,58 @@ void ResponsesFormat::keep(const wire::Finish& finish, const wire::Usage& usage)
   if (!facts_.store) return;
   std::string body;
   append_response(body, &finish, usage);
-  facts_.store(std::move(body), items_.ids());
+  facts_.store(std::move(body), items_.ids(), Background::kNo);
 }
 
 std::string ResponsesFormat::error_event(const ApiError& error) const {
-  std::string code_and_message = R"("code":)", param = "null";
-  json_append_string(code_and_message, error_code(error));
-  code_and_message += R"(,"message":)";
-  json_append_string(code_and_message, error.message);
+  const std::string shown = code_and_message(error);
+  std::string param = "null";
   if (!error.param.empty()) {
     param.clear();
     json_append_string(param, error.param);
   }
   std::string out = fmt::format("event: error\ndata: {{\"type\":\"error\",\"sequence_number\":{},{},\"param\":{}}}\n\n",
-                                events_.next(), code_and_message, param);
+                                events_.next(), shown, param);
   out +=
       fmt::format("event: response.failed\ndata: {{\"type\":\"response.failed\",\"sequence_number\":{},\"response\":",
                   events_.next() + 1);
-  append_response(out, nullptr, {}, "{" + code_and_message + "}");
+  append_response(out, nullptr, {}, "{" + shown + "}");
   return out + "}\n\n";
+}
+
+// The client receives the id once it can be asked for.
+void ResponsesFormat::accepted() {
+  if (!facts_.client) return;
+  std::string body;
+  append_response(body, nullptr, {});
+  facts_.store(body, {}, Background::kRunning);
+  answered_ = true;
+  facts_.client->send({.body = std::move(body)});
+}
+
+http::Response ResponsesFormat::error_response(const ApiError& error) const {
+  if (facts_.client && answered_) {
+    std::string body;
+    append_response(body, nullptr, {}, "{" + code_and_message(error) + "}");
+    facts_.store(std::move(body), {}, Background::kEnded);
+  } else if (facts_.client) {
+    facts_.client->send(api::error_response(error));
+  }
+  return api::error_response(error);
 }
 
 std::string ResponsesFormat::choice(const ChoiceState& choice) {
   finish_ = *choice.finish;
   completed_at_ = unix_seconds();
   items_.add(choice, events_);
-  items_.finish(incomplete_reason(finish_).empty(), events_);
+  items_.finish(status_of(&finish_, false) == "completed", events_);
   return "";
 }
 
 std::string ResponsesFormat::body(std::string /*choices*/, const wire::Usage& usage) {
   std::string out;
   append_response(out, &finish_, usage);
-  if (facts_.store) facts_.store(out, items_.ids());
+  if (facts_.store) facts_.store(out, items_.ids(), facts_.client ? Background::kEnded : Background::kNo);
   return out;
 }
 

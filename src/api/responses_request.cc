@@ -26,17 +26,31 @@ constexpr const char* kSameFields[] = {"max_output_tokens",
                                        "stop"};
 constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
-// What goes on without its client.
-Status refuse_detached(const Json& body) {
-  if (json_find(body, "conversation")) {
+Status refuse_conversation(const Json& body) {
+  if (!json_find(body, "conversation")) return ok_status();
+  return error(StatusCode::kUnsupported,
+               "conversation is not supported; wanted previous_response_id, or the earlier items in input");
+}
+
+// What has no client that waits for it is found by its own id, when it is stored.
+Status read_background(const Json& body, bool& background) {
+  RETURN_IF_ERROR(json_read(body, "background", background));
+  if (!background) return ok_status();
+  bool stream = false, store = true;
+  RETURN_IF_ERROR(json_read(body, "stream", stream));
+  RETURN_IF_ERROR(json_read(body, "store", store));
+  if (!store) return invalid_argument("background is true, and store is false; wanted a response that is stored");
+  for (const char* key : {"rid", "request_id"}) {
+    if (!json_find(body, key)) continue;
     return error(StatusCode::kUnsupported,
-                 "conversation is not supported; wanted previous_response_id, or the earlier "
-                 "items in input");
+                 "{} is not supported beside background: true; wanted nothing: the answer's "
+                 "own id ends it by /cancel",
+                 key);
   }
-  static const Json kFalse = false;
-  if (const Json* background = json_find(body, "background"); background && *background != kFalse) {
+  if (stream) {
     return error(StatusCode::kUnsupported,
-                 "background is not supported: a response ends with its client here; wanted false or nothing");
+                 "background is true, and so is stream, which is not supported; wanted one of them: an answer in the "
+                 "background is read by GET");
   }
   return ok_status();
 }
@@ -129,8 +143,9 @@ OrderedJson shown_tools(const OrderedJson& tools) {
 Result<ResponsesBody> translate_responses(const Json& body, const std::string& text, MediaParts& media) {
   RETURN_IF_ERROR(refuse_unserved_responses(body));
   RETURN_IF_ERROR(refuse_audio_output(body));
-  RETURN_IF_ERROR(refuse_detached(body));
+  RETURN_IF_ERROR(refuse_conversation(body));
   ResponsesBody out;
+  RETURN_IF_ERROR(read_background(body, out.background));
   RETURN_IF_ERROR(read_logprobs(body, out.top_logprobs));
   OrderedJson chat = OrderedJson::object();
   RETURN_IF_ERROR(translate_input(body, media, chat));
@@ -148,7 +163,7 @@ std::string request_members(const std::string& text, const wire::SamplingParams&
   const auto body = OrderedJson::parse(text);
   const OrderedJson& given_text = member(body, "text");
   OrderedJson out = {
-      {"background", false},
+      {"background", or_else(member(body, "background"), false)},
       {"frequency_penalty", sampling.frequency_penalty},
       {"instructions", member(body, "instructions")},
       {"max_output_tokens", member(body, "max_output_tokens")},

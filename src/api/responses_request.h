@@ -19,6 +19,7 @@ struct ResponsesBody {
   std::string chat;  // keys in the client's sequence
   // include has message.output_text.logprobs: so many of the likeliest are shown at each token.
   std::optional<int64_t> top_logprobs;
+  bool background = false;
 };
 
 // `text`: of the body, as it came. `media` takes its pictures and audio. kInvalidArgument or kUnsupported with the

@@ -117,7 +117,10 @@ TEST(ResponsesRequest, Logprobs) {
 TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("conversation":{"id":"conv_1"})", "conversation is not supported"},
-      {R"("background":true)", "background is not supported"},
+      {R"("background":1)", "background is"},
+      {R"("background":true,"stream":true)", "background is true, and so is stream"},
+      {R"("background":true,"store":false)", "background is true, and store is false"},
+      {R"("background":true,"rid":"a")", "rid is not supported beside background"},
       {R"("truncation":"auto")", "truncation is not supported; wanted \"disabled\" or nothing"},
       {R"("include":["file_search_call.results"])", "include[0] is 'file_search_call.results'"},
       {R"("include":[1])", "include[0] is of type integer"},

@@ -92,6 +92,10 @@ Result<StoredInput> resolve_stored_input(Json& body, const ResponseStore& store,
   if (!previous.empty()) {
     out.before = store.find(previous, now_s);
     if (!out.before) return no_such_response(previous, store.why_gone(previous, now_s));
+    if (out.before->background == Background::kRunning) {
+      return invalid_argument("previous_response_id is '{}', which is in progress; wanted one that has ended",
+                              previous);
+    }
     if (out.before->conversation_bytes > kMaxConversationBytes) {
       return invalid_argument("previous_response_id names a conversation of {} bytes; wanted at most {}",
                               out.before->conversation_bytes, kMaxConversationBytes);

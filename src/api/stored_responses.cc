@@ -26,7 +26,7 @@ Status get_response(ApiContext& /*context*/, const http::Request& request, const
                     http::Response& out) {
   std::string stream;
   if (request.query_value("stream", stream) && stream != "false") {
-    return error(StatusCode::kUnsupported, "stream is '{}'; wanted false: a stored response is complete",
+    return error(StatusCode::kUnsupported, "stream is '{}'; wanted false: a stored response is given in one",
                  stream.substr(0, kShownBytes));
   }
   out.body = response->body;
@@ -36,17 +36,28 @@ Status get_response(ApiContext& /*context*/, const http::Request& request, const
 Status delete_response(ApiContext& context, const http::Request& /*request*/, const StoredResponsePtr& response,
                        http::Response& out) {
   context.state->responses.forget(response->id, unix_seconds());
+  if (response->background == Background::kRunning) context.state->live.abort(response->id);
   out.body = OrderedJson{{"id", response->id}, {"object", "response"}, {"deleted", true}}.dump();
   return ok_status();
 }
 
-// What runs is not stored yet, and ends with its client.
-Status cancel_response(ApiContext& /*context*/, const http::Request& /*request*/, const StoredResponsePtr& response,
-                       http::Response& /*out*/) {
-  return error(StatusCode::kUnsupported,
-               "response '{}' was not created with background: true, which is not served; a running response ends when "
-               "its client hangs up, or by /abort_request",
-               response->id);
+// A response in the background; one that has ended stays as it is. What was generated is stored when the engine has
+// ended it.
+Status cancel_response(ApiContext& context, const http::Request& /*request*/, const StoredResponsePtr& response,
+                       http::Response& out) {
+  if (response->background == Background::kNo) {
+    return error(StatusCode::kUnsupported,
+                 "response '{}' was not created with background: true; a running response ends when its client hangs "
+                 "up, or by /abort_request",
+                 response->id);
+  }
+  ResponseStore& store = context.state->responses;
+  OrderedJson cancelled = OrderedJson::parse(response->body);
+  cancelled["status"] = "cancelled";
+  if (store.end_running(response->id, cancelled.dump(), unix_seconds())) context.state->live.abort(response->id);
+  const StoredResponsePtr now = store.find(response->id, unix_seconds());
+  out.body = (now ? now : response)->body;
+  return ok_status();
 }
 
 struct Listing {

@@ -240,6 +240,10 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->check([](const std::string& name) { return name.empty() ? "the name is empty" : ""; })
       ->group(group);
   command.add_flag("--any-model-name", o.any_model_name, "Serve requests whatever model they name")->group(group);
+  command
+      .add_flag("--require-model", o.require_model,
+                "Refuse requests without a model's name; without it they get the only model that there is")
+      ->group(group);
   command.add_flag("--public-models", o.public_models, "Answer /v1/models without a key too")->group(group);
   command.add_flag("!--no-web", o.web, "Serve no web page at /, only the API")->group(group);
   command

@@ -28,6 +28,7 @@ struct ServeOptions {
   std::string revision;                         // of a model of a hub; "": main
   std::vector<std::string> served_model_names;  // none: the directory's name
   bool any_model_name = false;
+  bool require_model = false;  // a request without a model's name is refused
   bool public_models = false;
   bool web = true;              // a page at /
   int response_store_mib = 64;  // of answers of /v1/responses; 0: none is stored

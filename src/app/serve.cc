@@ -311,7 +311,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.prompt_stage = shape->generate->name;
   RETURN_IF_ERROR(add_speech(from_args ? *from_args : options.model, *shape, out));
   RETURN_IF_ERROR(add_media_fetcher(options, out));
-  out.options.names = {options.served_model_names, options.any_model_name};
+  out.options.names = {options.served_model_names, options.any_model_name, options.require_model};
   out.options.public_models = options.public_models;
   out.options.web = options.web;
   out.options.record.lines = options.request_log;

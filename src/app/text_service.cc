@@ -28,6 +28,7 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
   if (options.from_file) context_.pipeline = &pipeline;
   if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
   context_.names.any = options.names.any;
+  context_.names.required = options.names.required;
   context_.public_models = options.public_models;
   context_.state->responses.set_limits(options.response_store_bytes, options.response_store_seconds);
   context_.media_fetcher = media_fetcher_.get();

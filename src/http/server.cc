@@ -1,5 +1,6 @@
 #include "http/server.h"
 
+#include "http/detached.h"
 #include "http/session.h"
 #include "http/unix_socket.h"
 
@@ -65,6 +66,7 @@ class Server::Impl {
   void post_after(std::chrono::milliseconds delay, std::function<void()> function);
 
   Context context;
+  DetachedExchanges detached;
   uint16_t port = 0;
   std::string url;
 
@@ -288,7 +290,7 @@ bool Server::Impl::drain(std::chrono::milliseconds timeout) {
   check_called_from_outside();
   stop_accepting();
   auto deadline = std::chrono::steady_clock::now() + timeout;
-  while (context.counters.open.load(std::memory_order_acquire) > 0) {
+  while (context.counters.open.load(std::memory_order_acquire) > 0 || detached.any_open()) {
     if (std::chrono::steady_clock::now() >= deadline) return false;
     std::this_thread::sleep_for(kDrainPoll);
   }
@@ -308,6 +310,7 @@ void Server::Impl::stop() {
     stopping_ = true;
     close_acceptors();
     for (const auto& session : context.sessions) session->shut();
+    detached.end_all();
     for (const auto& timer : timers_) timer->cancel();
     work_.reset();
   });
@@ -337,6 +340,9 @@ std::string Server::url() const { return impl_->url; }
 void Server::stop_accepting() { impl_->stop_accepting(); }
 bool Server::drain(std::chrono::milliseconds timeout) { return impl_->drain(timeout); }
 void Server::stop() { impl_->stop(); }
+ResponderPtr Server::detached_responder(RequestLabel label) {
+  return impl_->detached.add(impl_->context.hub, std::move(label));
+}
 void Server::post(std::function<void()> function) { impl_->context.hub->post(std::move(function)); }
 void Server::post_aside(std::function<void()> function) {
   impl_->context.hub->post(

@@ -124,6 +124,9 @@ class Server {
   // No handler runs after it. Responders that outlive it do nothing. Idempotent. Not from a handler or a callback.
   void stop();
 
+  // Of an answer that no client waits for: what it is given goes nowhere. drain() waits for its end, and stop() fires
+  // its on_disconnect.
+  ResponderPtr detached_responder(RequestLabel label);
   // Runs `function` on the bodies thread, after what waits there: work that would hold up the io thread. Dropped after
   // stop().
   void post_aside(std::function<void()> function);

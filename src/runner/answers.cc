@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/trace.h"
+#include "runner/masked_row.h"
 #include "tensor/float_buffer.h"
 
 namespace millrace {
@@ -19,6 +20,7 @@ Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops,
       logit_hidden_(float_buffer(kMaxLogitRows, hidden_size_)),
       logits_(float_buffer(kMaxLogitRows, vocab_size_)) {
   for (int i = 0; i < pool_.size(); ++i) workers_.emplace_back(config.vocab_size);
+  group_.reserve(kMaxLogitRows);
   requests_.reserve(kMaxLogitRows);
   row_statuses_.resize(kMaxLogitRows);
   row_masks_.resize(kMaxLogitRows);
@@ -44,31 +46,49 @@ SequenceStates Answers::begin(Batch& batch, BatchResult& result) {
 void Answers::answer(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                      kernels::ConstRows hidden, const Model& model, BatchResult& result) {
   float* group_rows = logit_hidden_.as<float>().data();
-  for (std::size_t first = 0; first < rows.size(); first += kMaxLogitRows) {
-    const std::span<const LogitRow> group =
-        rows.subspan(first, std::min<std::size_t>(kMaxLogitRows, rows.size() - first));
+  for (std::size_t next = 0; next < rows.size();) {
+    group_.clear();
     requests_.clear();
-    for (std::size_t i = 0; i < group.size(); ++i) {
-      std::copy_n(hidden.row(group[i].row), hidden_size_, group_rows + static_cast<int64_t>(i) * hidden_size_);
-      requests_.push_back(batch.sequences[group[i].sequence].request);
+    for (; next < rows.size() && group_.size() < kMaxLogitRows; ++next) {
+      const LogitRow& row = rows[next];
+      const SequenceStep& sequence = batch.sequences[row.sequence];
+      fill_mask(sequence, row, group_.size());
+      if (draw_forced(sequence, row, group_.size(), result.tokens[states[row.sequence].answer])) continue;
+      std::copy_n(hidden.row(row.row), hidden_size_, group_rows + static_cast<int64_t>(group_.size()) * hidden_size_);
+      requests_.push_back(sequence.request);
+      group_.push_back(row);
     }
-    const auto count = static_cast<int64_t>(group.size());
-    const kernels::Rows logits(logits_.as<float>().data(), count, vocab_size_);
-    trace::Span span("head and sample", "runner");
-    span.note("rows", count);
-    model.head(kernels::ConstRows(group_rows, count, hidden_size_), logits, ops_);
-    if (logits_hook_) logits_hook_(batch.step, requests_, logits);
-    answer_group(batch, states, group, logits, result);
-    if (row_source_ != nullptr) take_group(batch, states, group, {group_rows, count, hidden_size_}, model, result);
+    if (!group_.empty()) answer_rows(batch, states, model, result);
   }
 }
 
-// One thread: a request's matcher goes on from its last step.
-void Answers::fill_masks(const Batch& batch, std::span<const LogitRow> rows) {
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    row_masks_[i] = {};
-    row_statuses_[i] = rows[i].sample ? masks_.fill(batch.sequences[rows[i].sequence], row_masks_[i]) : ok_status();
-  }
+void Answers::answer_rows(const Batch& batch, const SequenceStates& states, const Model& model, BatchResult& result) {
+  const auto count = static_cast<int64_t>(group_.size());
+  const kernels::ConstRows hidden(logit_hidden_.as<float>().data(), count, hidden_size_);
+  const kernels::Rows logits(logits_.as<float>().data(), count, vocab_size_);
+  trace::Span span("head and sample", "runner");
+  span.note("rows", count);
+  model.head(hidden, logits, ops_);
+  if (logits_hook_) logits_hook_(batch.step, requests_, logits);
+  answer_group(batch, states, group_, logits, result);
+  if (row_source_ != nullptr) take_group(batch, states, group_, hidden, model, result);
+}
+
+// By one thread: a request's matcher goes on from its last step.
+void Answers::fill_mask(const SequenceStep& sequence, const LogitRow& row, std::size_t index) {
+  row_masks_[index] = {};
+  row_statuses_[index] = row.sample ? masks_.fill(sequence, row_masks_[index]) : ok_status();
+}
+
+// Where the grammar leaves one token the logits decide nothing, and are not computed, unless something else reads them.
+bool Answers::draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index, SampledToken& out) {
+  const SamplingSpec& spec = sequence.sampling;
+  if (row_masks_[index].empty() || !row_statuses_[index].ok() || row.target != kNone) return false;
+  if (logits_hook_ || sequence.row_state != nullptr || spec.top_logprobs >= 0 || !spec.banned.empty()) return false;
+  const std::optional<int32_t> only = only_token(row_masks_[index]);
+  if (!only || *only >= vocab_size_ || !check_sampling(spec, static_cast<int32_t>(vocab_size_)).ok()) return false;
+  out.token = *only;
+  return true;
 }
 
 Status Answers::answer_row(const LogitRow& row, const Batch& batch, std::span<float> logits, std::size_t index,
@@ -105,7 +125,6 @@ void Answers::take_group(const Batch& batch, const SequenceStates& states, std::
 // the sequence.
 void Answers::answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
                            kernels::Rows logits, BatchResult& result) {
-  fill_masks(batch, rows);
   const auto answer_of = [&](const LogitRow& row) -> SampledToken& {
     return result.tokens[states[row.sequence].answer];
   };

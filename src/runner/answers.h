@@ -45,7 +45,9 @@ class Answers {
   void remember(const Batch& batch, const BatchResult& result) { in_flight_tokens_.remember(batch, result); }
 
  private:
-  void fill_masks(const Batch& batch, std::span<const LogitRow> rows);
+  void answer_rows(const Batch& batch, const SequenceStates& states, const Model& model, BatchResult& result);
+  void fill_mask(const SequenceStep& sequence, const LogitRow& row, std::size_t index);
+  bool draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index, SampledToken& out);
   Status answer_row(const LogitRow& row, const Batch& batch, std::span<float> logits, std::size_t index,
                     RowWorker& worker, SampledToken& out);
   void answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
@@ -62,7 +64,8 @@ class Answers {
   std::vector<RowWorker> workers_;  // one for each worker of the pool
   TokensInFlight in_flight_tokens_;
   GrammarMasks masks_;
-  std::vector<ReqId> requests_;  // of the group of rows in hand, as the next two
+  std::vector<LogitRow> group_;  // the rows in hand, which go through the head together
+  std::vector<ReqId> requests_;  // theirs, as the next two
   std::vector<Status> row_statuses_;
   std::vector<grammar::TokenMask> row_masks_;  // empty: the row draws under no grammar
   std::vector<DrawnToken> drawn_tokens_;

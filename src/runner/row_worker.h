@@ -33,8 +33,8 @@ class RowWorker {
                wire::TokenLogprobs& out);
 
  private:
+  Result<int32_t> draw(std::span<float> row, const SequenceStep& sequence, bool edited);
   Result<int32_t> sample_edited(std::span<float> logits, const SequenceStep& sequence, int32_t position);
-  Status fill_masked(std::span<const float> logits, const grammar::TokenMask& mask);
 
   Sampler sampler_;
   LogitEdits edits_;

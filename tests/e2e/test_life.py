@@ -242,6 +242,32 @@ def test_a_model_of_any_name():
         assert status == 400 and body["error"]["param"] == "model"
 
 
+# A request of every path whose body has `model`; what it lacks beside is looked at later.
+HELLO = [{"role": "user", "content": "Hello"}]
+OF_A_MODEL = [("/v1/chat/completions", {"messages": HELLO}), ("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"}),
+              ("/v1/messages", {"messages": HELLO, "max_tokens": 2}), ("/v1/messages/count_tokens", {"messages": HELLO}), ("/v1/embeddings", {"input": "a"}),
+              ("/v1/audio/speech", {"input": "a"}), ("/completion", {"prompt": "a"}), ("/apply-template", {"messages": HELLO}),
+              ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [100]}), ("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "a"}),
+              ("/api/embed", {"input": "a"}), ("/v1/rerank", {"query": "a", "documents": ["a"]}),
+              ("/api/embeddings", {"prompt": "a"}), ("/api/show", {})]
+
+
+def test_a_request_that_has_to_name_its_model():
+    with Server("--require-model", "--served-model-name", "first", "--served-model-name", "second") as server:
+        for path, body in OF_A_MODEL:
+            for without in (body, {**body, "model": None}):
+                status, _, answer = server.post(path, without)
+                assert status == 400 and "model is missing" in json.dumps(answer), (path, answer)
+                if path.startswith("/v1/") and "messages" not in path:
+                    assert answer["error"]["param"] == "model" and answer["error"]["type"] == "invalid_request_error", path
+                    assert answer["error"]["message"] == "model is missing; wanted one of 'first', 'second'"
+        for path, body in OF_A_MODEL:
+            status, _, answer = server.post(path, {**body, "model": "second", "max_tokens": 2, "max_output_tokens": 2, "n_predict": 2, "stream": False})
+            assert "model is missing" not in json.dumps(answer) and status in (200, 400), (path, answer)
+        assert server.post("/v1/completions", {"prompt": "a", "max_tokens": 1, "model": "third"})[0] == 404
+        assert server.get("/v1/models")[0] == server.get("/props")[0] == server.get("/model_info")[0] == 200
+
+
 def test_cors_answers_the_allowed_origin_only():
     with Server("--cors-origin", "https://ui.example") as server:
         ask = {"Origin": "https://ui.example", "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}

@@ -230,6 +230,19 @@ def test_one_model_may_come_and_go_too():
         wait_until(lambda: states(server)["demo"] == "unloaded", "unloaded model")
 
 
+def test_requests_have_to_name_the_only_model_too():
+    with Server("--model-ttl", "600", "--require-model") as server:
+        status, _, answer = server.post("/v1/chat/completions", STORY)
+        assert status == 400 and answer["error"]["param"] == "model" and answer["error"]["message"] == "model is missing; wanted one of 'demo'"
+        assert server.post("/v1/messages", STORY)[2]["error"]["message"] == answer["error"]["message"]
+        assert server.post("/api/chat", STORY)[2]["error"] == answer["error"]["message"]
+        assert server.post("/generate", {"text": "a"})[0] == server.post("/models/load", {})[0] == 400
+        assert states(server) == {"demo": "unloaded"}
+        text_of(ask(server, "demo"))
+        assert server.post("/generate?model=demo", {"text": "a", "sampling_params": {"max_new_tokens": 1}})[0] == 200
+        assert server.get("/model_info")[0] == 200  # a request without a body
+
+
 @pytest.mark.parametrize("limit", [("--models-max", "1"), ("--models-memory-gib", "0.015")])
 def test_the_least_recently_used_makes_room_and_a_pinned_one_stays(folder, limit):
     with serve(folder, *limit) as server:

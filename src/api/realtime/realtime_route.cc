@@ -30,10 +30,8 @@ Result<std::string> read_model(const http::Request& request, const ModelNames& n
       return error(StatusCode::kUnsupported, "{} is not supported in the URL; wanted model alone", key);
     }
   }
-  std::string name = names.names.front();
-  request.query_value("model", name);
-  RETURN_IF_ERROR(names.check(name));
-  return name;
+  std::string name;
+  return request.query_value("model", name) ? names.resolve(name) : names.resolve(std::nullopt);
 }
 
 http::WebSocketAnswer open(ApiContext& context, const std::shared_ptr<RealtimeBooks>& books,

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 // Of the router alone.
-constexpr std::array<std::string_view, 27> kRouterOptions = {"help",
+constexpr std::array<std::string_view, 28> kRouterOptions = {"help",
                                                              "config",
                                                              "model",
                                                              "host",
@@ -38,7 +38,8 @@ constexpr std::array<std::string_view, 27> kRouterOptions = {"help",
                                                              "admin-without-key",
                                                              "revision",
                                                              "models-memory-gib",
-                                                             "any-model-name"};
+                                                             "any-model-name",
+                                                             "require-model"};
 
 struct Unserved {
   std::string_view option;

@@ -41,6 +41,7 @@ constexpr Forwarded kForwarded[] = {
     {"GET", "/v1/responses/{id}"},
     {"DELETE", "/v1/responses/{id}"},
     {"GET", "/v1/responses/{id}/input_items"},
+    {"POST", "/v1/responses/{id}/cancel"},
     {"POST", "/v1/embeddings"},
     {"POST", "/embeddings"},
     {"POST", "/v1/rerank"},
@@ -77,8 +78,7 @@ constexpr Forwarded kForwarded[] = {
 
 // In the words of the endpoint's family.
 http::Response error_for(const http::RequestLabel& request, const Status& why) {
-  api::ApiError error = api::from_status(why);
-  if (why.code() == StatusCode::kNotFound) error.code = "model_not_found";
+  const api::ApiError error = api::field_error(why);
   if (request.path.starts_with("/api/")) return api::ollama_error_response(error);
   if (request.path.starts_with("/v1/messages")) return api::messages_error_response(error, request.request_id);
   return api::error_response(error);
@@ -193,11 +193,14 @@ Result<ServedModel> ModelRoutes::named(const std::string& name) const {
                names_of(*models));
 }
 
-// Without a name: the only model, or the only one that is loaded.
+// Without a name: the only model, or the only one that is loaded, unless requests have to name it.
 Result<ServedModel> ModelRoutes::model_of(const http::Request& request) const {
   ASSIGN_OR_RETURN(const std::string name, name_in(request));
   if (!name.empty()) return named(name);
   const auto models = pool_.models();
+  if (options_.require_model && request.method == "POST") {
+    return invalid_argument("model is missing; wanted one of {}", names_of(*models));
+  }
   if (models->size() == 1) return models->front();
   const ServedModel* loaded = nullptr;
   for (const ServedModel& model : *models) {

@@ -22,6 +22,7 @@ inline constexpr std::size_t kMaxNamesInError = 16;  // of models
 struct ModelRoutesOptions {
   std::string version;
   bool public_models = false;
+  bool require_model = false;  // a POST without a model's name is refused
   bool web = true;
 };
 

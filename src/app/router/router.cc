@@ -112,8 +112,11 @@ class Router {
               {.http_status = 503, .message = fmt::format("the model's server does not answer: {}", why)});
         }),
         server_(server_options(options, connections)),
-        routes_({.version = kVersion, .public_models = options.public_models, .web = options.web}, pool_, forwarder_,
-                server_),
+        routes_({.version = kVersion,
+                 .public_models = options.public_models,
+                 .require_model = options.require_model,
+                 .web = options.web},
+                pool_, forwarder_, server_),
         pulls_(options.allow_pull, pool_, server_) {}
 
   Status start() {

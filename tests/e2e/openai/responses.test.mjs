@@ -134,6 +134,33 @@ test('a conversation by ids', async () => {
   await assert.rejects(client.responses.cancel(last.id), OpenAI.BadRequestError);
 });
 
+test('an answer in the background is polled, and cancelled', async () => {
+  const settled = async (id) => {
+    for (;;) {
+      const answer = await client.responses.retrieve(id);
+      if (answer.status !== 'in_progress') return answer;
+    }
+  };
+  const begun = await client.responses.create({ ...request, ...called, tools, background: true });
+  assert.equal(begun.status, 'in_progress');
+  assert.equal(begun.background, true);
+  const answer = await settled(begun.id);
+  assert.equal(answer.status, 'completed');
+  assert.deepEqual(shown(answer), { ...shown(await client.responses.create({ ...request, ...called, tools })), background: true });
+  const { output_text: words, ...stored } = answer;  // the client adds it to what it retrieves
+  assert.equal(words, 'Let me see.');
+  assert.deepEqual(await client.responses.cancel(begun.id), stored);
+  const long = await client.responses.create({ ...request, max_output_tokens: 30000, ignore_eos: true, background: true });
+  assert.equal((await client.responses.cancel(long.id)).status, 'cancelled');
+  assert.equal((await settled(long.id)).status, 'cancelled');
+  await untilIdle(root);
+  const deleted = await client.responses.create({ ...request, max_output_tokens: 30000, ignore_eos: true, background: true });
+  await client.responses.delete(deleted.id);
+  await untilIdle(root);
+  await assert.rejects(client.responses.retrieve(deleted.id), OpenAI.NotFoundError);
+  await assert.rejects(client.responses.create({ ...request, background: true, stream: true }), /background is true, and so is stream/);
+});
+
 test('aborting a stream ends it and frees the request', async () => {
   const stream = client.responses.stream({ ...request, max_output_tokens: 30000, ignore_eos: true });
   for await (const event of stream) {
