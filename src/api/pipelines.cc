@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
 #include <cmath>
 #include <map>
 
@@ -25,14 +26,20 @@ constexpr std::size_t kMaxWantedTerminals = 16;
 // it.
 class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
  public:
-  PipelineReply(PipelineEngine& engine, http::ResponderPtr responder, bool stream)
-      : engine_(engine), responder_(std::move(responder)), stream_(stream) {}
+  PipelineReply(PipelineContext& context, http::ResponderPtr responder, bool stream)
+      : engine_(context.engine), spans_(context.spans), responder_(std::move(responder)), stream_(stream) {}
 
   void run(PipelineRequest request) {
+    if (spans_) server_span_ = spans_->begin(responder_->label(), 0);
+    if (server_span_) request.traceparent = server_span_->traceparent();
     const ReqId id = engine_.submit(std::move(request),
                                     [self = shared_from_this()](RequestEvent& event) { return self->hear(event); });
     // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
-    responder_->on_disconnect([&engine = engine_, id] { engine.abort(id); });
+    responder_->on_disconnect([self = weak_from_this(), &engine = engine_, id] {
+      const auto reply = self.lock();  // the engine may have the last hold on it
+      engine.abort(id);
+      if (reply) reply->end_span(Status(StatusCode::kCancelled, "the client left"));
+    });
   }
 
  private:
@@ -42,7 +49,10 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     const bool is_output = end || event.value_chunk() || (event.text() && !event.text()->text.empty());
     if (!is_output) return SinkAnswer::kTaken;  // accepted, or ids without text so far
     if (!stream_) {
-      if (end) responder_->send({.body = result(event.id, end->result)});
+      if (end) {
+        end_span(ok_status());
+        responder_->send({.body = result(event.id, end->result)});
+      }
       return SinkAnswer::kTaken;  // the result says all that the pieces do
     }
     // Kept until the client takes it: the same event comes again.
@@ -56,7 +66,10 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     start();
     responder_->write(waiting_);  // false: the client is gone, and on_disconnect aborts
     std::string().swap(waiting_);
-    if (end) responder_->end();
+    if (end) {
+      end_span(ok_status());
+      responder_->end();
+    }
     return SinkAnswer::kTaken;
   }
 
@@ -91,7 +104,14 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     started_ = true;
   }
 
+  // Once: its end, or that of its client.
+  void end_span(const Status& status) {
+    if (!server_span_ || span_ended_.exchange(true)) return;
+    spans_->end(std::move(*server_span_), "", status);
+  }
+
   void fail(const Status& status) {
+    end_span(status);
     const ApiError error = from_status(status);
     if (!started_) {
       responder_->send(error_response(error));
@@ -102,6 +122,9 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   }
 
   PipelineEngine& engine_;
+  const std::shared_ptr<RequestSpans> spans_;  // null: no collector
+  std::optional<ServerSpan> server_span_;      // from run() on
+  std::atomic<bool> span_ended_{false};
   const http::ResponderPtr responder_;
   const bool stream_;
   bool started_ = false;
@@ -145,8 +168,13 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
                             timeout_s, longest_s);
   }
   out.timeout_ms = static_cast<int64_t>(std::ceil(timeout_s * 1000));  // up: 0 would be no limit of its own
-  std::make_shared<PipelineReply>(context.engine, responder, stream)->run(std::move(out));
+  std::make_shared<PipelineReply>(context, responder, stream)->run(std::move(out));
   return ok_status();
+}
+
+void note_refusal(const PipelineContext& context, const http::RequestLabel& request, const Status& why) {
+  if (!context.spans) return;
+  if (auto span = context.spans->begin(request, 0)) context.spans->end(std::move(*span), "", why);
 }
 
 void hello(PipelineContext& context, const http::ResponderPtr& responder) {
@@ -198,7 +226,9 @@ void add_pipeline_run_routes(PipelineContext& context) {
   context.server.add_route(
       {.method = "POST", .pattern = "/v1/pipeline", .handler = [&context](auto request, auto responder) {
          const Status status = run_pipeline(context, *request, responder);
-         if (!status.ok()) responder->send(error_response(field_error(status)));
+         if (status.ok()) return;
+         note_refusal(context, responder->label(), status);
+         responder->send(error_response(field_error(status)));
        }});
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "api/request_spans.h"
 #include "http/server.h"
 #include "stages/pipeline_engine.h"
 
@@ -19,7 +20,8 @@ inline constexpr std::size_t kMaxUnreadBytes = 512u << 10;
 struct PipelineContext {
   http::Server& server;
   PipelineEngine& engine;
-  std::string version;  // of this build
+  std::string version;                            // of this build
+  std::shared_ptr<RequestSpans> spans = nullptr;  // null: no collector
 };
 
 // The context outlives the server's threads.

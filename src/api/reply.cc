@@ -46,6 +46,10 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
     if (!echo.empty()) choices_[i].state.text = std::move(echo[i]);
     choices_[i].fresh = !choices_[i].state.text.empty();
   }
+  server_span_ = state_->record.begin(responder_->label(), elapsed_seconds());
+  if (server_span_) {
+    for (GenerateRequest& request : requests) request.traceparent = server_span_->traceparent();
+  }
   if (state_->live.shows_prompts()) {
     for (LiveRequests::Name& name : names) {
       if (name.first < requests.size()) name.prompt = prompt_preview(*requests[name.first].prompt);
@@ -53,7 +57,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
   }
   if (Status status = state_->live.add(names, self); !status.ok()) {
     state_->requests.rejected(status.code());
-    state_->record.refused(responder_->label(), engine_.model().name, status);
+    state_->record.refused(responder_->label(), std::exchange(server_span_, {}), engine_.model().name, status);
     responder_->send(format_->error_response(field_error(status)));
     return;
   }
@@ -124,7 +128,7 @@ void Reply::note_end(std::string_view finish) {
     const double queued = std::max(0.0, choice.state.usage.queue_seconds - fetched);
     figures.admitted_seconds = std::min(queued, first - figures.accepted_seconds);
   }
-  state_->record.ended(responder_->label(), engine_.model().name, figures, finish);
+  state_->record.ended(responder_->label(), server_span_, engine_.model().name, figures, finish);
 }
 
 double Reply::elapsed_seconds() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
@@ -362,7 +366,8 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   ended_ = true;
   leave();
   if (!choice.accepted) {
-    state_->record.refused(responder_->label(), engine_.model().name, Status(finish.code, finish.message));
+    state_->record.refused(responder_->label(), std::exchange(server_span_, {}), engine_.model().name,
+                           Status(finish.code, finish.message));
   } else {
     note_end(finish.message.empty() ? "error" : fmt::format("error ({})", finish.message));
   }

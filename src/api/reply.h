@@ -116,6 +116,9 @@ class Reply : public std::enable_shared_from_this<Reply> {
   // Held by start(). cancel() waits for it, since it must reach the choices that are about to be submitted.
   std::mutex submit_mutex_;
 
+  // Made before the choices, taken at the end.
+  std::optional<ServerSpan> server_span_;
+
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;
   std::vector<LiveRequests::Name> names_;

@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string_view>
+#include <utility>
 
 #include "api/request_log.h"
 #include "api/request_spans.h"
@@ -14,17 +16,24 @@ namespace millrace::api {
 
 struct RequestRecord {
   bool lines = false;
-  std::unique_ptr<RequestSpans> spans;  // null: no collector
+  std::shared_ptr<RequestSpans> spans;  // null: no collector
 
-  void ended(const http::RequestLabel& request, std::string_view model, const RequestFigures& figures,
-             std::string_view finish) const {
+  // Of a request that goes to the engine now, and was accepted so long ago. nullopt: it has no span.
+  std::optional<ServerSpan> begin(const http::RequestLabel& request, double seconds_ago) const {
+    return spans ? spans->begin(request, seconds_ago) : std::nullopt;
+  }
+  // `server`: as begin() made it; it is gone then.
+  void ended(const http::RequestLabel& request, std::optional<ServerSpan>& server, std::string_view model,
+             const RequestFigures& figures, std::string_view finish) const {
     if (lines) log_request(request, model, figures, finish);
-    if (spans) spans->add(request, model, figures, finish);
+    if (server) spans->end(std::move(*server), model, figures, finish);
+    server.reset();
   }
   // Before anything was generated. `why`: not OK.
-  void refused(const http::RequestLabel& request, std::string_view model, const Status& why) const {
+  void refused(const http::RequestLabel& request, std::optional<ServerSpan> server, std::string_view model,
+               const Status& why) const {
     if (lines) log_refusal(request, model, why);
-    if (spans) spans->add_refusal(request, model, why);
+    if (server) spans->end(std::move(*server), model, why);
   }
 };
 

@@ -106,7 +106,8 @@ http::Handler answer_or_refuse(ApiContext& context, PostHandler handle) {
 
 void note_refusal(ApiContext& context, const http::RequestLabel& request, const Status& why) {
   context.state->requests.rejected(why.code());
-  context.state->record.refused(request, context.engine.model().name, why);
+  const RequestRecord& record = context.state->record;
+  record.refused(request, record.begin(request, 0), context.engine.model().name, why);
 }
 
 void add_fallible_route(ApiContext& context, const char* method, const std::string& pattern, PostHandler handle,

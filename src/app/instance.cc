@@ -65,9 +65,9 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
                                                     std::move(options.profile_folder));
   if (options.start) lead.engine->weights()->start_from(*options.start);
   if (const auto here = processes.extract(std::string(kServerProcess)); !here.empty()) {
-    ASSIGN_OR_RETURN(instance->host_,
-                     StageHost::make(instance->spec_, options.coordinator.spec_hash, instance->library_,
-                                     *instance->network_, here.mapped(), uint64_t{1} << kIncarnationBits));
+    ASSIGN_OR_RETURN(instance->host_, StageHost::make(instance->spec_, options.coordinator.spec_hash,
+                                                      instance->library_, *instance->network_, here.mapped(),
+                                                      uint64_t{1} << kIncarnationBits, std::move(options.spans)));
   }
   if (!processes.empty()) {
     lead.processes = std::make_unique<StageProcesses>(instance->spec_, std::move(processes),
@@ -113,8 +113,9 @@ Result<std::unique_ptr<Instance>> Instance::join(PipelineSpec spec, Library libr
   std::unique_ptr<Instance> instance(new Instance(std::move(spec), std::move(library)));
   ASSIGN_OR_RETURN(instance->network_,
                    PipelineNetwork::make(instance->spec_, std::move(options.run_dir), std::move(options.listen)));
-  ASSIGN_OR_RETURN(instance->host_, StageHost::make(instance->spec_, options.spec_hash, instance->library_,
-                                                    *instance->network_, options.replicas, options.incarnation));
+  ASSIGN_OR_RETURN(instance->host_,
+                   StageHost::make(instance->spec_, options.spec_hash, instance->library_, *instance->network_,
+                                   options.replicas, options.incarnation, std::move(options.spans)));
   return instance;
 }
 

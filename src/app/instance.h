@@ -27,6 +27,7 @@ struct LeadOptions {
   CoordinatorOptions coordinator;     // but for who it is
   std::optional<StartWeights> start;  // nullopt: the model's own
   bool keeps_joined = false;          // stages of other hosts stay for the server that leads next
+  std::shared_ptr<SpanSink> spans;    // of stages of this process; null: none are exported
 };
 
 struct JoinOptions {
@@ -35,6 +36,7 @@ struct JoinOptions {
   std::vector<StageReplica> replicas;
   uint64_t incarnation = 0;
   uint64_t spec_hash = 0;
+  std::shared_ptr<SpanSink> spans;  // null: none are exported
 };
 
 class Instance {

@@ -144,10 +144,11 @@ MakeKvEvents make_kv_events(const ModelOptions& options, uint32_t replica) {
 
 // With the stage that computes prompts, or has them computed, by the pipeline's file; else with the servers that
 // requests name.
-MakeTransfers make_transfers(const ModelOptions& options, const OpenTransferLinks& of_pipeline) {
+MakeTransfers make_transfers(const ModelOptions& options, const Slot& slot) {
+  const OpenTransferLinks& of_pipeline = slot.transfers;
   const bool listens = !options.kv_transfer_listen.empty();
   if (!of_pipeline && !listens) return {};
-  return [options, of_pipeline](
+  return [options, of_pipeline, spans = slot.spans](
              GeneratingEngine& engine,
              std::optional<transfer::PrefillJobs> jobs) -> Result<std::unique_ptr<transfer::TransferService>> {
     ASSIGN_OR_RETURN(wire::KvFormat format, kv_format(options, engine.model()));
@@ -155,6 +156,7 @@ MakeTransfers make_transfers(const ModelOptions& options, const OpenTransferLink
         transfer::TransferLinks links,
         of_pipeline ? of_pipeline() : listening_links(options.kv_transfer_listen, options.kv_transfer_key_file));
     links.min_tokens = options.min_remote_tokens;
+    links.spans = spans;
     const auto checksum = [&engine](uint64_t version) { return engine.weights_checksum(version); };
     return std::make_unique<transfer::TransferService>(engine.scheduler(), std::move(links), std::move(format),
                                                        checksum, std::move(jobs));
@@ -300,9 +302,10 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
                 options.trainer_hosts, why},
        .write_snapshot = write_snapshot_of(options),
        .text_checksum = text,
-       .make_transfers = make_transfers(options, slot.transfers),
+       .make_transfers = make_transfers(options, slot),
        .speech = std::move(speech),
-       .make_saved = make_saved_prefixes(options)});
+       .make_saved = make_saved_prefixes(options),
+       .spans = slot.spans});
 }
 
 Made make_encode(const Value& args, const Slot& slot, const ModelOptions& command_line) {
@@ -339,7 +342,7 @@ Made make_prefill(const Value& args, const Slot& slot, const ModelOptions& comma
                                        slot.weights_rank, options.trainer_hosts},
                               .write_snapshot = write_snapshot_of(options),
                               .text_checksum = text,
-                              .make_transfers = make_transfers(options, slot.transfers)});
+                              .make_transfers = make_transfers(options, slot)});
 }
 
 Made make_layers(const Value& args, const Slot& slot, const ModelOptions& command_line) {

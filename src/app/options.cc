@@ -171,16 +171,20 @@ void add_media_options(CLI::App& command, ServeOptions& o) {
         600);
 }
 
+void add_trace_options(CLI::App& command, std::string& endpoint, const char* group) {
+  command
+      .add_option("--otlp-traces-endpoint", endpoint,
+                  "Send a trace of each request to this OpenTelemetry collector (http://HOST:4318); default: "
+                  "$OTEL_EXPORTER_OTLP_ENDPOINT, or none")
+      ->group(group);
+}
+
 // Records of requests, and comments in streams that wait.
 void add_record_options(CLI::App& command, ServeOptions& o) {
   const char* group = "HTTP";
   command.add_flag("!--no-request-log", o.request_log, "Do not log a line for each request (docs/cli.md)")
       ->group(group);
-  command
-      .add_option("--otlp-traces-endpoint", o.otlp_endpoint,
-                  "Send a trace of each request to this OpenTelemetry collector (http://HOST:4318); default: "
-                  "$OTEL_EXPORTER_OTLP_ENDPOINT, or none")
-      ->group(group);
+  add_trace_options(command, o.otlp_endpoint, group);
   command
       .add_option("--otlp-traces-sample", o.otlp_sample,
                   "The share of requests that are traced, of those without a traceparent")
@@ -291,6 +295,7 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
   command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
       ->group(group);
   add_etcd_user_options(command, o.etcd_user, group);
+  add_trace_options(command, o.otlp_endpoint, group);
   // What follows is of text stages: this host's own, the model apart, which must be the leader's.
   add_model_options(command, o.model);
   // What `serve` says to its children; not for people.
@@ -345,6 +350,7 @@ std::vector<std::string> stage_arguments(const StageOptions& o) {
   add_if("join", o.join);
   add_if("listen", o.listen);
   add_if("key-file", o.key_file);
+  add_if("otlp-traces-endpoint", o.otlp_endpoint);
   add("incarnation", o.incarnation);
   add("parent", o.parent);
   for (const std::string& stage : o.stages) add("stages", stage);

@@ -98,6 +98,7 @@ struct StageOptions {
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
   EtcdUserOptions etcd_user;
+  std::string otlp_endpoint;  // as in ServeOptions
 };
 
 // A child process of a layer split: one range of the model's layers.

@@ -14,6 +14,7 @@
 #include "app/model_source.h"
 #include "app/output.h"
 #include "app/process_limits.h"
+#include "app/request_traces.h"
 #include "app/signals.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -112,6 +113,7 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   RETURN_IF_ERROR(coordinator.status());
   override_hosts(spec, *coordinator ? (*coordinator)->address() : options.join, options.key_file);
   join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
+  ASSIGN_OR_RETURN(join.spans, make_span_exporter(options.otlp_endpoint));
   const std::string name = spec.name, leader = spec.control;
   const std::size_t count = join.replicas.size();
   ASSIGN_OR_RETURN(auto instance, Instance::join(std::move(spec), std::move(library), std::move(join)));

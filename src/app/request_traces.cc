@@ -22,8 +22,8 @@ std::string variable(const char* name) {
   return value == nullptr ? "" : value;
 }
 
-std::string endpoint_of(const ServeOptions& options) {
-  if (!options.otlp_endpoint.empty()) return traces_url(options.otlp_endpoint);
+std::string endpoint_of(const std::string& option) {
+  if (!option.empty()) return traces_url(option);
   if (variable("OTEL_SDK_DISABLED") == "true") return "";
   if (std::string url = variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"); !url.empty()) return url;
   std::string base = variable("OTEL_EXPORTER_OTLP_ENDPOINT");
@@ -33,10 +33,10 @@ std::string endpoint_of(const ServeOptions& options) {
 }
 
 // Who sends: the name of the service, the host and the process.
-Result<http::SpanAttributes> resource_of() {
-  ASSIGN_OR_RETURN(http::SpanAttributes resource,
+Result<SpanAttributes> resource_of() {
+  ASSIGN_OR_RETURN(SpanAttributes resource,
                    read_pairs("OTEL_RESOURCE_ATTRIBUTES", variable("OTEL_RESOURCE_ATTRIBUTES")));
-  const auto add = [&resource](const char* name, http::SpanValue value) {
+  const auto add = [&resource](const char* name, SpanValue value) {
     for (const auto& [known, unused] : resource) {
       if (known == name) return;
     }
@@ -63,8 +63,8 @@ std::string traces_url(const std::string& base) {
   return path + 1 == base.size() ? base.substr(0, path) + std::string(kTracesPath) : base;
 }
 
-Result<http::SpanAttributes> read_pairs(const std::string& variable, const std::string& text) {
-  http::SpanAttributes out;
+Result<SpanAttributes> read_pairs(const std::string& variable, const std::string& text) {
+  SpanAttributes out;
   for (std::size_t at = 0; at < text.size();) {
     const std::size_t end = std::min(text.find(',', at), text.size());
     const std::string_view entry = trimmed(std::string_view(text).substr(at, end - at));
@@ -80,18 +80,25 @@ Result<http::SpanAttributes> read_pairs(const std::string& variable, const std::
   return out;
 }
 
-Result<std::unique_ptr<api::RequestSpans>> make_request_spans(const ServeOptions& options) {
-  const std::string url = endpoint_of(options);
-  if (url.empty()) return std::unique_ptr<api::RequestSpans>();
+Result<std::shared_ptr<http::SpanExporter>> make_span_exporter(const std::string& endpoint) {
+  const std::string url = endpoint_of(endpoint);
+  if (url.empty()) return std::shared_ptr<http::SpanExporter>();
   http::SpanExporterOptions exporter{.url = url, .version = kVersion};
   ASSIGN_OR_RETURN(exporter.resource, resource_of());
-  ASSIGN_OR_RETURN(const http::SpanAttributes headers,
+  ASSIGN_OR_RETURN(const SpanAttributes headers,
                    read_pairs("OTEL_EXPORTER_OTLP_HEADERS", variable("OTEL_EXPORTER_OTLP_HEADERS")));
   for (const auto& [name, value] : headers) exporter.headers.push_back(name + ": " + std::get<std::string>(value));
   auto made = http::SpanExporter::make(std::move(exporter));
   RETURN_IF_ERROR(made.status().with_prefix("--otlp-traces-endpoint"));
   LOG_INFO("spans of requests go to {}", url);
-  return std::make_unique<api::RequestSpans>(std::move(made).value(), options.otlp_sample);
+  return std::shared_ptr<http::SpanExporter>(std::move(made).value());
+}
+
+Result<Traces> make_traces(const ServeOptions& options) {
+  Traces out;
+  ASSIGN_OR_RETURN(out.exporter, make_span_exporter(options.otlp_endpoint));
+  if (out.exporter) out.requests = std::make_shared<api::RequestSpans>(out.exporter, options.otlp_sample);
+  return out;
 }
 
 }  // namespace millrace

@@ -190,6 +190,7 @@ LeadOptions lead_options(const ServeOptions& options) {
   LeadOptions out{.single = options.placement == "single", .profile_folder = options.profile_dir};
   out.child.pipeline = options.pipeline;
   out.child.model.log_level = options.model.log_level;
+  out.child.otlp_endpoint = options.otlp_endpoint;
   return out;
 }
 
@@ -291,7 +292,8 @@ Status add_media_fetcher(const ServeOptions& options, TextParts& out) {
 }
 
 // nullopt: its answers are no text.
-Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec) {
+Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const PipelineSpec& spec,
+                                            std::shared_ptr<api::RequestSpans> spans) {
   const std::optional<TextShape> shape = text_shape(spec);
   if (!shape) return std::optional<TextParts>();
   ASSIGN_OR_RETURN(const std::optional<ModelOptions> from_args, generate_options(shape->generate->args));
@@ -315,7 +317,7 @@ Result<std::optional<TextParts>> text_parts(const ServeOptions& options, const P
   out.options.public_models = options.public_models;
   out.options.web = options.web;
   out.options.record.lines = options.request_log;
-  ASSIGN_OR_RETURN(out.options.record.spans, make_request_spans(options));
+  out.options.record.spans = std::move(spans);
   out.options.response_store_bytes = static_cast<std::size_t>(options.response_store_mib) << 20;
   out.options.response_store_seconds = options.response_store_ttl_s;
   out.options.from_file = from_args.has_value();
@@ -368,9 +370,12 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
       replicas_of_processes(spec, options.placement == "single")[std::string(kServerProcess)];
   const auto connections = check_process_limits(replicas_of(spec), address_space_mib(spec, local, true));
   if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
-  auto text = text_parts(options, spec);
+  const auto traces = make_traces(options);
+  if (!traces.ok()) return print_error(traces.status()), kExitBadInput;
+  auto text = text_parts(options, spec, traces->requests);
   if (!text.ok()) return print_error(text.status()), kExitBadInput;
   if (*text) lead.coordinator.prompt_stage = (*text)->prompt_stage;
+  lead.spans = traces->exporter;
   const std::string more = std::string(lead.child.model.model.empty() ? "" : " --model DIR") +
                            (options.key_file.empty() ? "" : " --key-file FILE") +
                            (options.etcd_user.file.empty() ? "" : " --discovery-user-file FILE");
@@ -395,7 +400,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   run_dir = instance.run_dir();
   http::Server server(server_options(options, *connections));
   std::optional<TextService> service;
-  api::PipelineContext context{server, instance.engine(), kVersion};
+  api::PipelineContext context{server, instance.engine(), kVersion, traces->requests};
   const bool from_file = !*text || (*text)->options.from_file;
   if (*text) {
     service.emplace(std::move((*text)->components), std::move((*text)->options), instance.engine(), server);

@@ -24,7 +24,8 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
           [](const Value& payload) { return api::read_prompt(payload, false); },
           [this](const Value& payload) { return api::read_request(payload, components_.facts); }),
       context_{server, engine_, kVersion, std::move(options.options_json)},
-      pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, pipeline, inputs_), kVersion} {
+      pipeline_context_{server, engine_of_inputs(options.has_tokenize_stage, pipeline, inputs_), kVersion,
+                        options.record.spans} {
   if (options.from_file) context_.pipeline = &pipeline;
   if (!options.names.names.empty()) context_.names.names = std::move(options.names.names);
   context_.names.any = options.names.any;

@@ -60,6 +60,8 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
                                                  "discovery-user-file",
                                                  "placement",
                                                  "drain-timeout-s",
+                                                 "otlp-traces-endpoint",
+                                                 "otlp-traces-sample",
                                                  "profile-dir",
                                                  "log-level",
                                                  "help"};

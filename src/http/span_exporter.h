@@ -2,7 +2,7 @@
 // add() never waits: past kMaxQueuedSpans they are dropped and counted, as those are that the collector does not take
 // in kExportAttempts.
 //
-// Owner: RequestSpans. Thread safety: add() and the counts from any thread.
+// Owner: the process that makes spans, shared by those that do. Thread safety: add() and the counts from any thread.
 #pragma once
 
 #include <atomic>
@@ -32,14 +32,14 @@ struct SpanExporterOptions {
   std::chrono::milliseconds retry{1000};   // before the second attempt; twice as long before the third
 };
 
-class SpanExporter {
+class SpanExporter : public SpanSink {
  public:
   // kInvalidArgument for a URL that is neither http nor https. Nothing is sent before the first span.
   static Result<std::unique_ptr<SpanExporter>> make(SpanExporterOptions options);
   // Sends what is queued, once; takes a few seconds at most.
-  ~SpanExporter();
+  ~SpanExporter() override;
 
-  void add(Span span);
+  void add(Span span) override;
   uint64_t exported() const { return exported_; }
   uint64_t dropped() const { return dropped_; }
 

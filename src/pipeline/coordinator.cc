@@ -93,6 +93,7 @@ Result<std::unique_ptr<LiveRequest>> Coordinator::admit(const Value& inputs, con
   request->entry = graph_.entry();
   if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
   request->complete_inputs.resize(graph_.size());
+  request->traceparent = options.traceparent;
   request->route.assign(graph_.size(), Placement::kNone);
   return request;
 }
@@ -153,6 +154,7 @@ void Coordinator::choose_route(LiveRequest& request, std::optional<wire::Tokeniz
   request.hinted_tokens = hint.tokens;
   submit.route = placement_.hops(request.route);
   submit.generate = std::move(generate);
+  submit.traceparent = request.traceparent;
   request.submit = std::move(submit);
 }
 

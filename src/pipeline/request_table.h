@@ -30,6 +30,7 @@ struct LiveRequest {
   wire::Message submit;  // while pending
   int64_t timeout_ms = 0;
   int64_t deadline_ms = 0;
+  std::string traceparent;  // "": it is not traced
   Placement::Route route;
   int64_t hinted_tokens = 0;  // counted in the loads of its replicas
   StageSet terminals = 0;

@@ -84,8 +84,9 @@ Result<std::vector<StageReplica>> parse_replicas(const std::vector<std::string>&
 
 Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
                                                    PipelineNetwork& network, const std::vector<StageReplica>& replicas,
-                                                   uint64_t incarnation) {
+                                                   uint64_t incarnation, std::shared_ptr<SpanSink> spans) {
   std::unique_ptr<StageHost> host(new StageHost());
+  host->spans_ = std::move(spans);
   for (const StageReplica& replica : replicas) {
     const std::string prefix = fmt::format("stage '{}'", replica.stage);
     auto config = make_loop_config(spec.stages, spec.entry, replica.stage);
@@ -122,6 +123,7 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
     (pages != nullptr ? env.transfers : env.features) = TransferPort::slot(port);
     env.on_peers = [port](const wire::Peers& table) { port->on_peers(table); };
   }
+  env.spans = spans_;
   config.self.endpoint = env.inbox->endpoint();
   config.reply_to = config.self.endpoint;
   config.coordinator.stage = kCoordinatorStage;  // the rest is in the table of peers

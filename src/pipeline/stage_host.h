@@ -34,7 +34,7 @@ class StageHost {
   // spec, library and network must outlive it. `spec_hash`: what the stages register with.
   static Result<std::unique_ptr<StageHost>> make(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
                                                  PipelineNetwork& network, const std::vector<StageReplica>& replicas,
-                                                 uint64_t incarnation);
+                                                 uint64_t incarnation, std::shared_ptr<SpanSink> spans = nullptr);
   ~StageHost();  // stop()
 
   void start();
@@ -52,6 +52,7 @@ class StageHost {
   StageHost() = default;
   Status add(StageLoopConfig config, const Library& library, PipelineNetwork& network, const PipelineSpec& spec);
 
+  std::shared_ptr<SpanSink> spans_;  // null: this process exports none
   std::vector<loop::Relays> relays_;
   std::vector<std::unique_ptr<StageLoopStage>> stages_;
   std::vector<std::thread> threads_;

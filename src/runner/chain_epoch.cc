@@ -101,6 +101,7 @@ void ChainRunner::break_chain(const std::string& why) {
   if (ready_) LOG_ERROR("the chain of layer ranges is broken: {}", why);
   const auto now = std::chrono::steady_clock::now();
   if (!recovering_.exchange(true)) broken_at_ = now;
+  traces_.lost();
   metrics_.add_break(now);
   {
     const std::lock_guard lock(mutex_);

@@ -47,6 +47,7 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
       links_(std::move(links)),
       waker_(links_.inbox->waker()),
       metrics_(ranges_),
+      traces_(ranges_),
       broken_("not all ranges are there yet"),
       answers_(model_->config(), engine_->pool(), engine_->ops(), std::move(options.logits_hook)),
       batches_(facts_, std::min(options.max_rows, kPartRows), answers_),
@@ -245,6 +246,7 @@ void ChainRunner::send_part(const OutgoingPart& outgoing, wire::LayerStep step) 
   for (wire::LayerSequence& sequence : step.batch) tables_.reduce(sequence);
   step.rows.checksum = layer_checksum(step);
   metrics_.add_sent(step.rows.payload_bytes, begin);
+  traces_.sent(step);
   wire::Message message = std::move(step);
   const Status sent = links_.next->send(message);
   // The tables here are ahead of the ranges' now; a new epoch empties both.
@@ -270,6 +272,7 @@ void ChainRunner::answer(const wire::LayerResult& result) {
   status = check_layer_result(result, chain_facts_);
   if (!status.ok()) return break_chain(fmt::format("from the last range: {}", status.message()));
   const int64_t answer_us = batches_.answer(rows_of(result.rows), result.compute_us, *model_);
+  traces_.answered(result.step, result.part, result.compute_us);
   metrics_.add_back(result.compute_us, answer_us, result.rows.payload_bytes, batches_.parts_in_flight(),
                     steady_clock::now());
 }

@@ -31,6 +31,7 @@
 #include "runner/chain_batches.h"
 #include "runner/chain_links.h"
 #include "runner/chain_metrics.h"
+#include "runner/chain_traces.h"
 #include "runner/layer_engine.h"
 #include "runner/page_tables.h"
 #include "runner/range_liveness.h"
@@ -72,6 +73,8 @@ class ChainRunner final : public Runner {
   std::string missing() const override;
   bool recovering() const override { return recovering_; }
   std::vector<RunnerMetric> metrics() const override { return metrics_.samples(); }
+  bool begin_trace(ReqId request) override { return traces_.begin(request), true; }
+  std::vector<RangeFigures> end_trace(ReqId request) override { return traces_.end(request); }
 
  private:
   ChainRunner(std::shared_ptr<const Model> model, RunnerOptions options, RunnerFacts facts,
@@ -108,6 +111,7 @@ class ChainRunner final : public Runner {
   std::atomic<uint64_t> waits_{0};  // of the compute thread, for the other ranges
   std::atomic<bool> recovering_{false};
   ChainMetrics metrics_;
+  ChainTraces traces_;
 
   struct Loss {
     uint32_t range = 0;

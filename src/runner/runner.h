@@ -153,6 +153,16 @@ struct StoredRows {
   int32_t layers = 0;
 };
 
+// What one range of a chain did for one request: from its first part to its last answer, as the first range sees it.
+struct RangeFigures {
+  uint32_t range = 0;
+  int64_t begin_ns = 0, end_ns = 0;  // wall_clock_ns(); end_ns 0: nothing came back
+  int64_t parts = 0;                 // with rows of the request, and perhaps of others
+  int64_t rows = 0;
+  int64_t row_bytes = 0;   // of the request's rows, that came to this range
+  int64_t compute_us = 0;  // for these parts
+};
+
 struct RunnerMetric {
   std::string name;
   double value = 0;
@@ -186,6 +196,10 @@ class Runner {
   virtual std::string missing() const { return {}; }
   // It is missing, and expected back: better to plan nothing than batches that fail. The scheduler's thread.
   virtual bool recovering() const { return false; }
+  // From now on the figures of this request are counted. False: this runner has no ranges. Any thread, as end_trace(),
+  // which gives them and must follow.
+  virtual bool begin_trace(ReqId /*request*/) { return false; }
+  virtual std::vector<RangeFigures> end_trace(ReqId /*request*/) { return {}; }
   // Numbers of its own for /metrics, by name ("name{label=value}"). Any thread.
   virtual std::vector<RunnerMetric> metrics() const { return {}; }
 

@@ -41,6 +41,7 @@ struct GenerateRequest {
 
   bool embed = false;                         // the answer is the prompt's embedding; max_tokens is 0
   std::optional<wire::SpeechRequest> speech;  // the answer is spoken too
+  std::string traceparent;                    // of the span of its server; "": it is not traced
 };
 
 struct TokenizeReply {

@@ -15,6 +15,7 @@
 
 #include "models/model.h"
 #include "runner/chain_links.h"
+#include "stages/stage_spans.h"
 #include "stages/transfer/transfer_links.h"
 #include "stages/worker.h"
 
@@ -45,6 +46,7 @@ struct Library {
     OpenTransferLinks transfers = nullptr;             // empty: it has none
     OpenTransferLinks features = nullptr;              // to those that encode its media, or whose it encodes; likewise
     uint32_t weights_rank = 0;  // among all replicas of the pipeline that a trainer sends weights
+    StageSpans spans = {};
   };
   using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
   // Which of the stage's targets; an empty list is an error of the request.

@@ -30,6 +30,7 @@ struct PipelineRequest {
   int64_t timeout_ms = 0;                             // 0: the pipeline's limit alone
   // Its inputs come later, by begin().
   bool later = false;
+  std::string traceparent;  // of the span of its server; "": it is not traced
 };
 
 class PipelineEngine {

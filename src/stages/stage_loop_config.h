@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "base/span.h"
 #include "control/mailbox.h"
 #include "stages/loop/address_book.h"
 #include "stages/loop/relay_choice.h"
@@ -63,6 +64,7 @@ struct StageLoopEnv {
   // Numbers of the whole process for the heartbeats, bounded; asked where the coordinator is another process. Empty:
   // another stage of this process reports them.
   std::function<std::vector<wire::Metric>()> process_metrics;
+  std::shared_ptr<SpanSink> spans;  // of requests that are traced; null: this process exports none
 };
 
 // What is open now. Everything but tombstones is 0 when all requests have ended.

@@ -39,6 +39,15 @@ const char* for_ever(const std::string& name) {
   return names.insert(name).first->c_str();
 }
 
+OpenTransferLinks with_spans(OpenTransferLinks open, StageSpans spans) {
+  if (!open) return open;
+  return [open = std::move(open), spans = std::move(spans)]() -> Result<transfer::TransferLinks> {
+    ASSIGN_OR_RETURN(transfer::TransferLinks links, open());
+    links.spans = spans;
+    return links;
+  };
+}
+
 }  // namespace
 
 Result<std::string> carry_out(const wire::AdminRequest& command) {
@@ -56,6 +65,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
   if (maker == library.workers.end()) {
     return error(StatusCode::kNotFound, "{}: worker '{}' is not in the library", spec.name, spec.worker);
   }
+  const StageSpans spans(env.spans, spec.name, spec.worker, config.self.replica);
   const Library::WorkerSeat seat{.stage = spec.name,
                                  .replica = config.self.replica,
                                  .threads = spec.resources.threads,
@@ -67,8 +77,9 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .stream_to = config.target_workers,
                                  .chain = std::move(env.chain),
                                  .transfers = std::move(env.transfers),
-                                 .features = std::move(env.features),
-                                 .weights_rank = config.weights_rank};
+                                 .features = with_spans(std::move(env.features), spans),
+                                 .weights_rank = config.weights_rank,
+                                 .spans = spans};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
   const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };
@@ -87,7 +98,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                         .next_incarnation = std::move(env.next_incarnation),
                         .admin = env.admin ? std::move(env.admin) : carry_out,
                         .on_peers = std::move(env.on_peers),
-                        .on_lease_lost = std::move(env.on_lease_lost)};
+                        .on_lease_lost = std::move(env.on_lease_lost),
+                        .spans = env.spans};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
   loop_env.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
     const StageLoopStage* nobody = nullptr;

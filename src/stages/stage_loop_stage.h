@@ -38,6 +38,7 @@ struct StageLoopStageEnv {
   std::shared_ptr<const ChainSlot> chain;  // of the worker; null: it is in none
   OpenTransferLinks transfers;             // the same; empty: it has none
   OpenTransferLinks features;              // likewise
+  std::shared_ptr<SpanSink> spans;         // as in StageLoopEnv, and of the worker
 };
 
 // Orders about profiles and the log, which are the whole process's. kUnsupported: another order.

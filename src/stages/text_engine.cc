@@ -20,7 +20,10 @@ TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerSta
 
 ReqId TextEngine::submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) {
   answer->begin(pipeline_, model_.vocab_size, request.speech.has_value());
-  PipelineRequest later{.terminals = terminals_of(request), .timeout_ms = request.timeout_ms, .later = true};
+  PipelineRequest later{.terminals = terminals_of(request),
+                        .timeout_ms = request.timeout_ms,
+                        .later = true,
+                        .traceparent = std::move(request.traceparent)};
   const ReqId id = pipeline_.submit(std::move(later), std::bind_front(&TextAnswer::deliver, std::move(answer)));
   start(id, std::move(request));
   return id;

@@ -51,7 +51,10 @@ ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
   Result<GenerateRequest> generate = read();
   auto collected = std::make_shared<Collected>(
       without(request.inputs, {"text", "messages", kIdsKey, "sampling", "add_special_tokens"}), std::move(sink));
-  PipelineRequest later{.terminals = std::move(request.terminals), .timeout_ms = request.timeout_ms, .later = true};
+  PipelineRequest later{.terminals = std::move(request.terminals),
+                        .timeout_ms = request.timeout_ms,
+                        .later = true,
+                        .traceparent = std::move(request.traceparent)};
   if (!later.terminals && !terminal_.empty()) later.terminals = std::vector{terminal_};
   const ReqId id =
       pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->hear(event); });

@@ -66,6 +66,9 @@ class Worker {
   // Everything that takes long before the first request (weights). Until it returns, the stage reports "loading" and
   // events wait. An error ends the stage.
   virtual Status load(const LoadProgress& progress);
+  // The request of the next start() or generate(), which follows at once, is traced: the span of its server. For
+  // workers that ask others to work for it.
+  virtual void trace(std::string /*traceparent*/) {}
   virtual void start(ReqId id, Value payload, Emit& emit) = 0;
   virtual void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit);
   // Fails the request by default: this worker does not generate.

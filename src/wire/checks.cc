@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/trace_context.h"
 #include "wire/utf8.h"
 
 namespace millrace::wire {
@@ -43,6 +44,14 @@ Status check_names(const char* what, const std::vector<std::string>& names) {
     }
   }
   return ok_status();
+}
+
+Status check_traceparent(const std::string& text) {
+  if (text.empty()) return ok_status();
+  const auto context = parse_traceparent(text);
+  if (context && context->sampled && text == make_traceparent(context->trace_id, context->span_id)) return ok_status();
+  return invalid_argument("traceparent is \"{}\"; wanted 00-TRACE-SPAN-01 of hexadecimal ids, or nothing",
+                          utf8_repair(text));
 }
 
 Status check_route(const std::vector<RouteHop>& route) {

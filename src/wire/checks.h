@@ -23,6 +23,8 @@ Status check_origin(const Origin& from, bool coordinator);
 Status check_failure(const char* field, const std::optional<Failure>& failure);
 // Of stages, each once; `what` one of them is.
 Status check_names(const char* what, const std::vector<std::string>& names);
+// Empty, or of a request that is recorded, as make_traceparent() writes it.
+Status check_traceparent(const std::string& text);
 Status check_route(const std::vector<RouteHop>& route);
 
 }  // namespace millrace::wire

@@ -13,7 +13,8 @@ Status check_opening(const Chunk& chunk, bool to_coordinator) {
   }
   if (!wanted) return ok_status();
   RETURN_IF_ERROR(check_names("terminal", chunk.opening->terminals));
-  return check_route(chunk.opening->route);
+  RETURN_IF_ERROR(check_route(chunk.opening->route));
+  return check_traceparent(chunk.opening->traceparent);
 }
 
 Status check_body(const TokenDelta&, bool to_coordinator) {

@@ -28,10 +28,12 @@ struct Opening {
   std::vector<std::string> terminals;  // as in Submit
   int64_t timeout_ms = 0;              // what is left of it when the chunk is put into its batch
   std::vector<RouteHop> route;         // as in Submit
+  std::string traceparent;             // as in Submit
 
   template <typename V>
   void visit(V&& v) {
     v(1, terminals, kMaxTerminals), v(2, timeout_ms), v(3, route, kMaxRouteHops);
+    v(4, traceparent, kMaxTraceparentBytes);
   }
 };
 

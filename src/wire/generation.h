@@ -175,6 +175,7 @@ struct TokenizedRequest {
   std::vector<PromptMedia> media;  // in the prompt's sequence, apart from each other
   Boxed<SpeechRequest> speech;     // its answer is spoken too
   bool embed = false;              // its answer is the embedding of its prompt; max_tokens is 0
+  std::string traceparent;         // no field: of the request, at the stage that generates
 
   template <typename V>
   void visit(V&& v) {

@@ -8,7 +8,7 @@
 
 namespace millrace::wire {
 
-inline constexpr uint32_t kWireVersion = 21;
+inline constexpr uint32_t kWireVersion = 22;
 
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;   // one ZeroMQ frame; set as ZMQ_MAXMSGSIZE on every socket
 inline constexpr std::size_t kMaxMapEntries = 64;          // fields of one message
@@ -34,6 +34,7 @@ inline constexpr std::size_t kMaxModalityBytes = 64;          // of a chunk of a
 inline constexpr std::size_t kMaxTerminals = 64;              // of one request
 inline constexpr std::size_t kMaxSources = 64;                // of one stage
 inline constexpr std::size_t kMaxRouteHops = 64;              // of one request: the stages of a pipeline
+inline constexpr std::size_t kMaxTraceparentBytes = 55;       // of W3C Trace Context, version 00
 inline constexpr std::size_t kMaxEndpointBytes = 512;         // a socket's address
 inline constexpr std::size_t kMaxHostBytes = 256;             // a host's name; also its boot id
 inline constexpr std::size_t kMaxPeers = 1024;                // stages of one pipeline, replicas counted

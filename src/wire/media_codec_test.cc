@@ -10,6 +10,7 @@
 #include "wire/codec.h"
 #include "wire/messages.h"
 #include "wire/testing/frames.h"
+#include "wire/testing/samples.h"
 
 namespace millrace::wire {
 namespace {
@@ -27,7 +28,11 @@ PromptMedia sample_picture() {
 }
 
 EncodeMedia sample_wanted() {
-  return {.job = 7, .reply_to = "ipc:///run/x", .facts = {0xFEDCBA9876543210u, "avx512"}, .media = sample_picture()};
+  return {.job = 7,
+          .reply_to = "ipc:///run/x",
+          .facts = {0xFEDCBA9876543210u, "avx512"},
+          .media = sample_picture(),
+          .traceparent = testing::kTraceparent};
 }
 
 FeaturesPart sample_part() {
@@ -85,6 +90,9 @@ TEST(MediaCodec, NumbersThatDisagreeAreRefused) {
   EXPECT_FALSE(encode(Message(wanted)).ok());
   wanted = sample_wanted();
   wanted.media.bytes.bytes.clear();
+  EXPECT_FALSE(encode(Message(wanted)).ok());
+  wanted = sample_wanted();
+  wanted.traceparent.back() = '0';
   EXPECT_FALSE(encode(Message(wanted)).ok());
 }
 

@@ -17,6 +17,7 @@ uint64_t features_checksum(const FeaturesPart& part) {
 
 Status validate(const EncodeMedia& message) {
   if (message.reply_to.empty()) return invalid_argument("reply_to is empty; wanted an endpoint");
+  RETURN_IF_ERROR(check_traceparent(message.traceparent));
   if (message.media.bytes.bytes.empty()) return invalid_argument("the file has 0 bytes; wanted some");
   return ok_status();
 }

@@ -37,10 +37,12 @@ struct EncodeMedia {
   std::string reply_to;  // the endpoint of G's inbox
   EncoderFacts facts;
   PromptMedia media;
+  std::string traceparent;  // of G's request, as in Submit
 
   template <typename V>
   void visit(V&& v) {
     v(1, job), v(2, reply_to, kMaxEndpointBytes), v(3, facts), v(4, media);
+    v(5, traceparent, kMaxTraceparentBytes);
   }
 };
 

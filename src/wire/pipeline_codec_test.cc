@@ -85,7 +85,7 @@ ChunkBatch to_stage() {
                   chunk(0, sample_tokens(), ~uint64_t{0}),
                   chunk(1, sample_text("zażółć"), 10),
                   chunk(0, kFailure, 11)};
-  batch.chunks[0].opening = Opening{{"decode"}, 1500, kRoute};
+  batch.chunks[0].opening = Opening{{"decode"}, 1500, kRoute, testing::kTraceparent};
   batch.chunks[4].opening = Opening{.timeout_ms = -5};
   return batch;
 }
@@ -106,7 +106,8 @@ Submit sample_submit() {
           .payload = no_tensors(),
           .terminals = {"decode", "code2wav"},
           .timeout_ms = 30000,
-          .route = kRoute};
+          .route = kRoute,
+          .traceparent = testing::kTraceparent};
 }
 
 Submit sample_generate() {
@@ -188,6 +189,8 @@ TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
   ASSERT_EQ(batch.chunks.size(), 7u);
   EXPECT_EQ(batch.chunks[0].id, ReqId{9});
   EXPECT_EQ(batch.chunks[0].opening->route, kRoute);
+  EXPECT_EQ(batch.chunks[0].opening->traceparent, testing::kTraceparent);
+  EXPECT_EQ(batch.chunks[4].opening->traceparent, "");
   EXPECT_EQ(std::get<StreamValue>(batch.chunks[0].body).payload, in_message());
   EXPECT_EQ(std::get<StageResult>(batch.chunks[3].body).payload, tensors());
   EXPECT_EQ(std::get<TokenDelta>(batch.chunks[4].body).tokens, (std::vector<int32_t>{9, 10}));

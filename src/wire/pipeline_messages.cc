@@ -1,6 +1,7 @@
 #include "wire/pipeline_messages.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "wire/checks.h"
 #include "wire/utf8.h"
@@ -54,6 +55,11 @@ Status check_peer(const Peer& peer) {
 
 }  // namespace
 
+uint64_t relay_bytes(const Payload& payload) {
+  if (!payload.in_relay()) return 0;
+  return std::accumulate(payload.part_bytes.begin(), payload.part_bytes.end(), uint64_t{0});
+}
+
 bool is_stage_name(std::string_view name) {
   const auto allowed = [](char c) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
@@ -89,6 +95,7 @@ Status validate(const Submit& m) {
   RETURN_IF_ERROR(check_origin(m.from, true));
   RETURN_IF_ERROR(check_names("terminal", m.terminals));
   RETURN_IF_ERROR(check_route(m.route));
+  RETURN_IF_ERROR(check_traceparent(m.traceparent));
   return validate(m.payload).with_prefix("payload");
 }
 

@@ -113,11 +113,13 @@ struct Submit {
   std::vector<RouteHop> route;         // one hop for each stage that the request may need
   // A prompt that is tokenized already, for a stage that generates; the payload is then null.
   std::optional<TokenizedRequest> generate;
+  // "": it is not traced. Else each stage gives a span below the one that is named here (base/trace_context.h).
+  std::string traceparent;
 
   template <typename V>
   void visit(V&& v) {
     v(1, id), v(2, from), v(3, payload), v(4, terminals, kMaxTerminals), v(5, timeout_ms), v(6, route, kMaxRouteHops);
-    v(7, generate);
+    v(7, generate), v(8, traceparent, kMaxTraceparentBytes);
   }
 };
 
@@ -218,6 +220,9 @@ struct Peers {
     v(1, from), v(2, epoch), v(3, peers, kMaxPeers);
   }
 };
+
+// Of its parts, where a relay moves them; else 0.
+uint64_t relay_bytes(const Payload& payload);
 
 // 1 to kMaxStageNameBytes letters, digits, '-' and '_'. Relays have such names too.
 bool is_stage_name(std::string_view name);

@@ -30,6 +30,7 @@ struct PromptMedia {
   Blob digest;        // of the encoded bytes and all that decides what becomes of them: equal digests, equal features
   Blob bytes;         // the file
   std::string field;  // of the request, for messages: "messages[0].content[1]"
+  std::string traceparent = {};  // no field: of the request that it is encoded for
 
   template <typename V>
   void visit(V&& v) {

@@ -8,6 +8,7 @@
 
 #include "wire/codec.h"
 #include "wire/testing/frames.h"
+#include "wire/testing/samples.h"
 
 namespace millrace::wire {
 namespace {
@@ -38,7 +39,8 @@ KvWant sample_want() {
                      .host = "gpu-host",
                      .boot = "3f6a",
                      .pid = 4242,
-                     .relays = {{"shm", {"\x01\x02"}}}}};
+                     .relays = {{"shm", {"\x01\x02"}}}},
+          .traceparent = testing::kTraceparent};
 }
 
 KvPart sample_part() {
@@ -108,6 +110,7 @@ TEST(TransferCodec, MessagesWhoseNumbersDisagreeAreRefused) {
       {[](KvWant& w) { w.format.page_size = 0; }, "page_size is 0; wanted at least 1"},
       {[](KvWant& w) { w.tokens.pop_back(); }, "5 tokens; wanted those of complete pages of 2"},
       {[](KvWant& w) { w.tokens.clear(); }, "0 tokens; wanted"},
+      {[](KvWant& w) { w.traceparent.back() = '0'; }, "traceparent is \"00-0af"},
       {[](KvWant& w) { w.from_page = -1; }, "from_page is -1"},
       {[](KvWant& w) { w.from_page = 3; }, "from_page is 3; wanted below 3"},
   };

@@ -42,6 +42,7 @@ Status validate(const KvWant& message) {
   if (message.tokens.empty() || message.tokens.size() % page != 0) {
     return invalid_argument("{} tokens; wanted those of complete pages of {}", message.tokens.size(), page);
   }
+  RETURN_IF_ERROR(check_traceparent(message.traceparent));
   RETURN_IF_ERROR(check_not_negative("from_page", message.from_page));
   if (static_cast<std::size_t>(message.from_page) < message.tokens.size() / page) return ok_status();
   return invalid_argument("from_page is {}; wanted below {}", message.from_page, message.tokens.size() / page);

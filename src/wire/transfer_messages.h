@@ -49,11 +49,12 @@ struct KvWant {
   std::vector<int32_t> tokens;  // of the complete pages [0, last]
   int32_t from_page = 0;        // D has those below
   Peer reader;                  // D, as relays reach it
+  std::string traceparent;      // of D's request, as in Submit
 
   template <typename V>
   void visit(V&& v) {
     v(1, id.text, kMaxTransferIdBytes), v(2, reply_to, kMaxEndpointBytes), v(3, format), v(4, extra_key);
-    v(5, tokens), v(6, from_page), v(7, reader);
+    v(5, tokens), v(6, from_page), v(7, reader), v(8, traceparent, kMaxTraceparentBytes);
   }
 };
 

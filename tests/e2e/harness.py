@@ -134,11 +134,11 @@ class Server(Output):
     def get(self, path, **more):
         return self.request("GET", path, **more)
 
-    def stream(self, path, body, timeout=WAIT_S):
+    def stream(self, path, body, timeout=WAIT_S, headers=None):
         """The data of every event, "[DONE]" included, as they arrive."""
         connection = self.connection(timeout)
         with contextlib.closing(connection):
-            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json"})
+            connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()
             assert response.status == 200, response.read().decode()
             assert response.getheader("Content-Type").startswith("text/event-stream")

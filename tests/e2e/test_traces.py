@@ -4,7 +4,17 @@ import http.server
 import json
 import threading
 
-from harness import DEMO, WAIT_S, Server, wait_until
+import pytest
+
+from harness import DEMO, WAIT_S, Joined, Server, wait_until
+from omni_model import speaking_model
+from test_layer_hosts import join, lead, pipeline, wait_ready
+from test_layer_split import answer
+from test_pipeline import CASES, FANIN, LONG, RUN, check_result
+from test_vision import ask, whole as whole_answer
+from test_vision_split import file as vision_file
+from vision_model import served, vision_model
+
 
 TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -28,10 +38,17 @@ class Collector(http.server.ThreadingHTTPServer):
 
 
     def wait_for_name(self, name):
-        """A span of the server comes behind its parts."""
+        """A span of the server comes behind its parts; those of stages of other processes come on their own."""
+        return self.wait_for_names({name})
+
+    def wait_for_names(self, names, trace=None):
+        """All spans, or those of this trace, once these are among them."""
+        def found():
+            return [span for span in self.spans if trace in (None, span["traceId"])]
+
         with self.changed:
-            assert self.changed.wait_for(lambda: any(span["name"] == name for span in self.spans), WAIT_S), self.spans
-            return list(self.spans)
+            assert self.changed.wait_for(lambda: names <= {span["name"] for span in found()}, WAIT_S), (names, self.spans)
+            return found()
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -76,9 +93,14 @@ def test_a_request_is_a_span_of_its_callers_trace_with_its_parts_below():
         assert server.post("/v1/completions", body, headers=unsampled)[0] == 200
         status, headers, _ = server.post("/v1/completions", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})
         assert status == 200
-        spans = {span["name"]: span for span in seen.wait_for_name("POST /v1/completions")}
+        names = {"POST /v1/completions", "stage scheduler", "stage detokenizer"}
+        spans = {span["name"]: span for span in seen.wait_for_names(names)}
         whole = spans.pop("POST /v1/completions")
         spans.pop("queue", None)  # one that did not wait has none
+        for name in ("scheduler", "detokenizer"):
+            stage = spans.pop(f"stage {name}")
+            assert_inside(stage, whole)
+            assert stage["attributes"]["millrace.stage.name"] == name
         assert set(spans) == {"tokenize", "prefill", "decode"}
         assert int(spans["tokenize"]["startTimeUnixNano"]) == int(whole["startTimeUnixNano"]) and int(spans["tokenize"]["endTimeUnixNano"]) <= int(spans["prefill"]["startTimeUnixNano"])
         assert (whole["traceId"], whole["parentSpanId"], whole["kind"]) == (TRACE, PARENT, 2) and "status" not in whole
@@ -99,6 +121,11 @@ def test_a_server_of_several_models_passes_the_callers_trace_on():
         assert server.post("/v1/completions", body, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})[0] == 200
         whole = next(span for span in seen.wait_for_name("POST /v1/completions") if span["name"].startswith("POST"))
         assert (whole["traceId"], whole["parentSpanId"], whole["attributes"]["gen_ai.request.model"]) == (TRACE, PARENT, "two")
+
+
+def assert_inside(span, whole):
+    assert (span["traceId"], span["parentSpanId"], span["kind"]) == (whole["traceId"], whole["spanId"], 1)
+    assert int(whole["startTimeUnixNano"]) <= int(span["startTimeUnixNano"]) <= int(span["endTimeUnixNano"]) <= int(whole["endTimeUnixNano"])
 
 
 def received_bytes(server):
@@ -162,3 +189,183 @@ def test_a_share_of_the_requests_may_be_traced():
         server.chat("A story.", max_tokens=2)
         assert server.post("/v1/completions", {"prompt": "A", "max_tokens": 1}, headers={"traceparent": f"00-{TRACE}-{PARENT}-01"})[0] == 200
         assert {span["traceId"] for span in seen.wait_for(2)} == {TRACE}
+
+
+def traced(number, sampled=True):
+    """Headers of a trace of its own; its id."""
+    trace = f"{number:032x}"
+    return {"traceparent": f"00-{trace}-{PARENT}-0{int(sampled)}"}, trace
+
+
+def stages_of(spans):
+    """{stage: its span}, of one request; each stage gives one."""
+    found = [span for span in spans if span["name"].startswith("stage ")]
+    by_name = {span["attributes"]["millrace.stage.name"]: span for span in found}
+    assert len(by_name) == len(found), found
+    return by_name
+
+
+def names_of(*stages):
+    return {f"stage {name}" for name in stages}
+
+
+@pytest.mark.parametrize("placement", ["single", "processes"])
+def test_each_stage_of_a_pipeline_that_handles_a_request_is_a_span(placement):
+    speaks = next(case for case in CASES if case["modalities"] == ["text", "audio"])
+    shows = next(case for case in CASES if "image" in case["inputs"] and case["modalities"] == ["text"])
+    with collector() as seen, Server("--pipeline", str(FANIN), "--placement", placement, "--otlp-traces-endpoint", seen.url,
+                                     "--otlp-traces-sample", "0", model=None) as server:
+        def asked(number, case, stages, sampled=True):
+            headers, trace = traced(number, sampled)
+            status, _, body = server.post(RUN, {"inputs": case["inputs"]}, headers=headers)
+            assert status == 200, body
+            check_result(case, body["result"])
+            return seen.wait_for_names({"POST " + RUN, *names_of(*stages)} if sampled else set(), trace)
+
+        assert server.post(RUN, {"inputs": speaks["inputs"]})[0] == 200  # of no trace
+        asked(1, speaks, set(), sampled=False)
+        stages = {"preprocessing", "mm_aggregate", "thinker", "decode", "talker_ar", "code2wav"}
+        spans = asked(2, speaks, stages)
+        found = stages_of(spans)
+        (whole,) = (span for span in spans if span["name"] == "POST " + RUN)
+        assert found.keys() == stages and "status" not in whole and whole["parentSpanId"] == PARENT
+        for stage in found.values():
+            assert_inside(stage, whole)
+            assert "status" not in stage and stage["attributes"]["millrace.stage.replica"] == "0"
+        for names in (("preprocessing", "mm_aggregate", "thinker", "decode"), ("mm_aggregate", "talker_ar", "code2wav")):
+            begins = [int(found[name]["startTimeUnixNano"]) for name in names]
+            assert begins == sorted(begins)
+        assert found["thinker"]["attributes"]["millrace.stage.worker"] == "toy.think"
+        assert int(found["thinker"]["attributes"]["millrace.stage.chunks_out"]) > 24  # to two stages
+        picture = stages_of(asked(3, shows, {"preprocessing", "image_encoder", "mm_aggregate", "thinker", "decode"}))
+        assert picture.keys() == {"preprocessing", "image_encoder", "mm_aggregate", "thinker", "decode"}
+        def moved(name, way):
+            return int(picture[name]["attributes"][f"millrace.stage.relay_bytes_{way}"])
+
+        assert moved("image_encoder", "in") > 0
+        assert moved("preprocessing", "out") + moved("image_encoder", "out") == moved("image_encoder", "in") + moved("mm_aggregate", "in")
+        # Those that were not sampled have given nothing meanwhile.
+        assert {span["traceId"] for span in seen.spans} == {f"{number:032x}" for number in (2, 3)}
+        assert server.stop() == 0
+    pids = {resource["process.pid"] for resource in seen.resources}
+    assert len(pids) == (1 if placement == "single" else 8), seen.resources  # preprocessing to code2wav, and the server
+
+
+@pytest.fixture(scope="module")
+def paced(tmp_path_factory):
+    path = tmp_path_factory.mktemp("traced") / "paced.yaml"
+    path.write_text(FANIN.read_text().replace("args: {steps: 24, width: 32}", "args: {steps: 24, width: 32, pace_ms: 2}"))
+    return path
+
+
+def test_a_stage_that_fails_or_is_aborted_says_so(paced):
+    with collector() as seen, Server("--pipeline", str(paced), "--otlp-traces-endpoint", seen.url, model=None) as server:
+        headers, trace = traced(1)
+        bad = {"inputs": {"image": {"width": -1, "height": 2, "seed": 0}}}
+        assert server.post(RUN, bad, headers=headers)[0] == 400
+        spans = seen.wait_for_names({"POST " + RUN, "stage preprocessing"}, trace)
+        whole = next(span for span in spans if span["name"] == "POST " + RUN)
+        (stage,) = stages_of(spans).values()
+        assert_inside(stage, whole)
+        for span in (stage, whole):
+            assert span["status"]["code"] == 2 and "width" in span["status"]["message"] and span["attributes"]["error.type"] == "invalid_argument"
+        # Refused before any stage had it.
+        headers, trace = traced(2)
+        assert server.post(RUN, {}, headers=headers)[0] == 400
+        (refused,) = seen.wait_for_names({"POST " + RUN}, trace)
+        assert "inputs is missing" in refused["status"]["message"]
+        # A client that leaves: the stages that are at it end with its abort, those that had done their part are done.
+        headers, trace = traced(3)
+        events = server.stream(RUN, {"inputs": LONG}, headers=headers)
+        for _ in range(3):
+            next(events)
+        events.close()
+        at_it = ("thinker", "talker_ar", "decode", "code2wav")
+        spans = seen.wait_for_names({"POST " + RUN, *names_of("preprocessing", "mm_aggregate", *at_it)}, trace)
+        found = stages_of(spans)
+        whole = next(span for span in spans if span["name"] == "POST " + RUN)
+        assert whole["status"]["message"] == "the client left"
+        for name in at_it:
+            assert found[name]["attributes"]["error.type"] == "cancelled", found[name]
+            assert int(whole["startTimeUnixNano"]) <= int(found[name]["startTimeUnixNano"])
+        for name in ("preprocessing", "mm_aggregate"):
+            assert "status" not in found[name]
+            assert_inside(found[name], whole)
+
+
+def test_the_stages_of_an_answer_that_is_spoken_are_spans(tmp_path):
+    model = speaking_model(tmp_path / "speaks")
+    with collector() as seen, Server("--otlp-traces-endpoint", seen.url, model=model) as server:
+        headers, trace = traced(1)
+        body = {"messages": [{"role": "user", "content": "Say it."}], "modalities": ["text", "audio"], "audio": {"format": "wav"}, "max_tokens": 4, "temperature": 0}
+        status, _, found = server.post("/v1/chat/completions", body, headers=headers)
+        assert status == 200, found
+        spans = seen.wait_for_names({"POST /v1/chat/completions", *names_of("scheduler", "detokenizer", "talker", "vocoder")}, trace)
+        whole = next(span for span in spans if span["name"] == "POST /v1/chat/completions")
+        for stage in stages_of(spans).values():
+            assert_inside(stage, whole)
+        assert {"tokenize", "prefill", "decode"} <= {span["name"] for span in spans}
+
+
+def test_the_ranges_of_a_layer_split_are_spans():
+    with collector() as seen, Server("--pp", "2", "--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0") as server:
+        server.chat("A story.", max_tokens=2)
+        headers, trace = traced(1)
+        prompt = {"prompt": "Once upon a time", "max_tokens": 8, "ignore_eos": True}
+        assert server.post("/v1/completions", prompt, headers=headers)[0] == 200
+        spans = seen.wait_for_names({"POST /v1/completions", "range 0", "range 1", *names_of("scheduler", "detokenizer")}, trace)
+        by_name = {span["name"]: span for span in spans}
+        for name in ("range 0", "range 1"):
+            assert_inside(by_name[name], by_name["POST /v1/completions"])
+            found = {key.removeprefix("millrace.range."): value for key, value in by_name[name]["attributes"].items()}
+            assert found["index"] == name[-1] and int(found["parts"]) >= 8 and int(found["rows"]) >= 8 + 3 and int(found["compute_us"]) > 0, found
+        assert by_name["range 1"]["attributes"]["millrace.range.row_bytes_in"] != "0" == by_name["range 0"]["attributes"]["millrace.range.row_bytes_in"]
+        assert {span["traceId"] for span in seen.spans} == {trace}
+
+
+def test_a_stage_that_computes_prompts_is_a_span_of_the_request_that_it_computes_for():
+    with collector() as seen, Server("--prefill", "1", "--min-remote-tokens", "16", "--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0") as server:
+        def asked(i, headers):
+            body = {"text": f"Tale {i}. " + f"Once upon a time there was a cat, number {i}. " * 8, "sampling_params": {"max_new_tokens": 4}}
+            return server.post("/generate", body, headers=headers)[2]["meta_info"]["transferred_tokens"]
+
+        prompts = iter(range(1000))
+        wait_until(lambda: asked(next(prompts), {}) > 0, "a prefill replica that computes")
+        headers, trace = traced(1)
+        tokens = asked(next(prompts), headers)
+        spans = seen.wait_for_names({"POST /generate", "kv_transfer", *names_of("scheduler", "detokenizer", "prefill")}, trace)
+        by_name = {span["name"]: span for span in spans}
+        stage = by_name["stage prefill"]
+        assert_inside(stage, by_name["POST /generate"])
+        assert stage["attributes"]["millrace.stage.worker"] == "prefill" and int(stage["attributes"]["millrace.kv_transfer.tokens"]) == tokens
+        assert stage["attributes"]["millrace.kv_transfer.bytes"] == by_name["kv_transfer"]["attributes"]["millrace.kv_transfer.bytes"]
+
+
+def test_a_stage_that_encodes_pictures_is_a_span_of_the_request_that_has_them(tmp_path):
+    model = vision_model(tmp_path / "vl")
+    conversation = next(one for one in served()["conversations"] if len(one["parts"]) > 1)
+    with collector() as seen, Server("--pipeline", str(vision_file(tmp_path)), "--otlp-traces-endpoint", seen.url, "--otlp-traces-sample", "0", model=model) as server:
+        headers, trace = traced(1)
+        assert server.post("/v1/chat/completions", ask(*conversation["parts"]), headers=headers)[0] == 200
+        spans = seen.wait_for_names({"POST /v1/chat/completions", *names_of("scheduler", "vision", "detokenizer")}, trace)
+        whole = next(span for span in spans if span["name"].startswith("POST"))
+        encoded = [span for span in spans if span["name"] == "stage vision"]  # one for each picture
+        for span in encoded:
+            assert_inside(span, whole)
+            assert int(span["attributes"]["millrace.media.feature_bytes"]) > 0 < int(span["attributes"]["millrace.media.bytes"])
+
+
+def test_a_stage_that_joined_exports_its_own_spans(tmp_path):
+    """The server and a joined process have a collector each: each gives its own."""
+    with collector() as ours, collector() as theirs:
+        path = pipeline(tmp_path, (0, 8, None))
+        path.write_text(path.read_text().replace(", layers: [0, 8]", "").replace("terminal: true,", "terminal: true, host: b,"))
+        with lead(path, "--otlp-traces-endpoint", ours.url, "--otlp-traces-sample", "0") as server, \
+                join(path, "detokenize", more=["--otlp-traces-endpoint", theirs.url]):
+            wait_ready(server)
+            headers, trace = traced(1)
+            assert server.post("/v1/completions", {"prompt": "A", "max_tokens": 2, "ignore_eos": True}, headers=headers)[0] == 200
+            (stage,) = theirs.wait_for_names({"stage detokenize"}, trace)
+            spans = ours.wait_for_names({"POST /v1/completions", "stage generate"}, trace)
+            assert_inside(stage, next(span for span in spans if span["name"].startswith("POST")))
+            assert "stage detokenize" not in {span["name"] for span in spans}

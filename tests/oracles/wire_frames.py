@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 21, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 22, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached, transfer=None):
@@ -84,7 +84,8 @@ PEER = {1: "image_encoder", 2: 1, 3: 7, 4: "ipc:///run/millrace/image_encoder-1"
 ROUTE = [{1: "decode", 2: 3, 3: 7}, {1: "code2wav", 2: 0, 3: 0}]
 SELF = {1: "decode", 2: 0, 3: 1, 4: "tcp://[::1]:5001", 5: "", 6: "", 7: 1, 8: [], 9: False,
         10: "tcp://[::1]:5002", 11: False}
-OPENING = {1: ["decode"], 2: 1500, 3: ROUTE}
+TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+OPENING = {1: ["decode"], 2: 1500, 3: ROUTE, 4: TRACEPARENT}
 
 
 def chunk(seq, body, content, opening=None, request=9):
@@ -99,7 +100,7 @@ def text_delta(text):
 END = {1: ORIGIN, 2: "decode", 3: [chunk(300, 3, {})]}
 TO_STAGE = [
     chunk(0, 2, {1: "", 2: INLINE}, OPENING), chunk(1, 2, {1: "", 2: PAYLOAD}), chunk(2, 3, {}), chunk(3, 4, {1: PAYLOAD}),
-    chunk(0, 0, TOKEN_DELTAS[9], {1: [], 2: -5, 3: []}, 18446744073709551615), chunk(1, 1, text_delta("zażółć"), None, 10),
+    chunk(0, 0, TOKEN_DELTAS[9], {1: [], 2: -5, 3: [], 4: ""}, 18446744073709551615), chunk(1, 1, text_delta("zażółć"), None, 10),
     chunk(0, 5, FAILURE, None, 11),
 ]
 TO_COORDINATOR = [
@@ -131,9 +132,9 @@ FRAMES = {
                               14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5}),
     "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
         chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0, 10: [], 11: None}, None, 1)]}),
-    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None}),
+    "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None, 8: TRACEPARENT}),
     "submit_generate": frame(7, {1: 9, 2: COORDINATOR, 3: {1: b"\xc0", 2: [], 3: [], 4: "", 5: b"", 6: b""}, 4: ["decode"], 5: 0,
-                                 6: [], 7: TOKENIZED}),
+                                 6: [], 7: TOKENIZED, 8: ""}),
     "chunk_batch": frame(18, {1: ORIGIN, 2: "aggregate", 3: TO_STAGE}),
     "chunk_batch_end": frame(18, END),
     "chunk_batch_answer": frame(18, {1: ORIGIN, 2: "", 3: TO_COORDINATOR}),
@@ -152,12 +153,12 @@ FRAMES = {
                                    12: None, 13: LAYER_ROWS, 14: 5, 15: LAYER_MEDIA}),
     "layer_result": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [1500, 900], 6: None, 7: LAYER_ROWS}),
     "layer_alive": frame(23, {1: 2}),
-    "encode_media": frame(28, {1: 7, 2: "ipc:///run/x", 3: {1: 0xFEDCBA9876543210, 2: "avx512"}, 4: PICTURE}),
+    "encode_media": frame(28, {1: 7, 2: "ipc:///run/x", 3: {1: 0xFEDCBA9876543210, 2: "avx512"}, 4: PICTURE, 5: TRACEPARENT}),
     "features_part": frame(29, {1: 7, 2: 2, 3: 1, 4: 2, 5: 0, 6: 0x0123456789ABCDEF, 7: TWO_ROWS}),
     "encode_end": frame(30, {1: 7, 2: "ipc:///run/x", 3: None}),
     "encode_end_failed": frame(30, {1: 7, 2: "", 3: RANGE_GONE}),
     "layer_result_failed": frame(22, {1: 3, 2: 2, 3: 70000, 4: 1, 5: [], 6: RANGE_GONE, 7: NO_ROWS}),
-    "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1, 7: KV_READER}),
+    "kv_want": frame(24, {1: TRANSFER, 2: "ipc:///run/millrace/decode-0", 3: KV_FORMAT, 4: "tenant", 5: ids(1, 2, 3, 4, 5, 6), 6: 1, 7: KV_READER, 8: TRACEPARENT}),
     "kv_part": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"\0\1\2\3\xff\xfe\xfd\xfc", 8: "", 9: b"", 10: 0, 11: 2}),
     "kv_part_relayed": frame(25, {1: TRANSFER, 2: 3, 3: 1, 4: 2, 5: True, 6: 0x0123456789ABCDEF, 7: b"", 8: "shm", 9: b"\xf0\x0f", 10: 3, 11: 1}),
     "kv_taken": frame(26, {1: TRANSFER, 2: 4, 3: True, 4: "tcp://[::1]:5001"}),

@@ -13,6 +13,7 @@
 #include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/prompt_pages.h"
+#include "stages/generating/range_spans.h"
 #include "stages/generating/request_checks.h"
 #include "stages/generating/request_state.h"
 #include "stages/generating/speech_inputs.h"
@@ -41,6 +42,7 @@ class GenerateWorker : public Worker {
         make_saved_(std::move(parts.make_saved)),
         live_(std::move(parts.live)),
         speech_(std::move(parts.speech)),
+        range_spans_(std::move(parts.spans)),
         write_snapshot_(std::move(parts.write_snapshot)),
         text_checksum_(parts.text_checksum),
         streams_(parts.streams),
@@ -72,6 +74,8 @@ class GenerateWorker : public Worker {
     return ok_status();
   }
 
+  void trace(std::string traceparent) override { traceparent_ = std::move(traceparent); }
+
   void start(ReqId id, Value payload, Emit& emit) override {
     fresh_ = true;
     if (Status status = receive(id, payload, emit); !status.ok()) refuse(id, status, emit);
@@ -80,6 +84,7 @@ class GenerateWorker : public Worker {
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
     fresh_ = true;
     request.id = id;
+    request.traceparent = std::exchange(traceparent_, {});
     // Its receivers get deltas alone; only a result or a client needs the ids again.
     GenerateState state{.typed = streams_ && !to_client_};
     if (Status status = begin(std::move(request), std::move(state), emit); !status.ok()) refuse(id, status, emit);
@@ -92,6 +97,7 @@ class GenerateWorker : public Worker {
     if (preparing_.erase(id) != 0 && media_) media_->drop(id);
     pages_->drop(id, monotonic_ms());
     speech_.drop(id);
+    range_spans_.end(id, engine_->runner());
     // A request is in preparing_, in pages_ or in states_; which one is not recorded, and each lookup is cheap.
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
@@ -180,6 +186,7 @@ class GenerateWorker : public Worker {
   }
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
+    range_spans_.end(id, engine_->runner());
     states_.erase(id);
     held_.erase(id);
     speech_.drop(id);
@@ -190,6 +197,7 @@ class GenerateWorker : public Worker {
 
   Status receive(ReqId id, const Value& payload, Emit& emit) {
     wire::TokenizedRequest request{.id = id};
+    request.traceparent = std::exchange(traceparent_, {});
     ASSIGN_OR_RETURN(request.prompt, ids_of(payload));
     ASSIGN_OR_RETURN(GenerateRequest wanted, read_request_(payload));
     request.sampling = std::move(wanted.sampling);
@@ -263,6 +271,7 @@ class GenerateWorker : public Worker {
     if (!media_) return error(StatusCode::kUnsupported, "{}: this model takes text only", request.media.front().field);
     const auto rows = static_cast<int32_t>(request.prompt.size());
     RETURN_IF_ERROR(check_prompt_media(request.media, rows));
+    for (wire::PromptMedia& media : request.media) media.traceparent = request.traceparent;
     auto encoded = media_->encode(request.id, request.media, rows);
     next.encodes = !encoded;
     if (next.encodes) return ok_status();
@@ -334,6 +343,7 @@ class GenerateWorker : public Worker {
     if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
     // Before receive(), whose deltas may end the request at once.
     states_.insert_or_assign(next.request.id, std::move(next.state));
+    range_spans_.begin(next.request.id, next.request.traceparent, engine_->runner());
     Deltas out;
     engine_->scheduler().receive(std::move(next.request), out, std::move(next.parts), std::move(before));
     emit_deltas(out, emit);
@@ -412,6 +422,7 @@ class GenerateWorker : public Worker {
     const wire::Finish end = *delta.finish;
     if (end.reason == wire::FinishReason::kError) return refuse(id, Status(end.code, end.message), emit);
     held_.erase(id);
+    range_spans_.end(id, engine_->runner());
     if (state.embedding && end.reason == wire::FinishReason::kLength) delta.embedding = embedding_of(*state.embedding);
     // Before the delta moves away: the result has its finish and usage.
     Value answer = state.typed ? Value() : result(state, delta);
@@ -449,6 +460,8 @@ class GenerateWorker : public Worker {
   const MakeSavedPrefixes make_saved_;
   const LiveOptions live_;
   SpeechInputs speech_;
+  RangeSpans range_spans_;
+  std::string traceparent_;  // of the request that comes next
   const WriteSnapshot write_snapshot_;
   const uint64_t text_checksum_;
   std::unique_ptr<KvEventStream> kv_events_;

@@ -27,8 +27,8 @@ Result<std::optional<PromptPages::Begun>> PromptPages::ask_server(PreparingState
   const wire::RemoteKv* remote = request.remote_kv ? &*request.remote_kv : nullptr;
   const bool computes = remote != nullptr && remote->role == wire::KvRole::kPrefill;
   if (!transfers_ || computes) return std::optional(Begun{std::move(next)});
-  ASSIGN_OR_RETURN(const bool waits,
-                   transfers_->imports().begin({id, request.prompt, request.extra_key, remote}, now_ms));
+  ASSIGN_OR_RETURN(const bool waits, transfers_->imports().begin(
+                                         {id, request.prompt, request.extra_key, remote, request.traceparent}, now_ms));
   if (!waits) return std::optional(Begun{std::move(next)});
   next.asked_ms = now_ms;
   fetching_.insert_or_assign(id, std::move(next));

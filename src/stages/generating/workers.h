@@ -84,6 +84,7 @@ struct GenerateParts {
   MakeTransfers make_transfers = {};  // empty: there are none
   SpeechTarget speech = {};           // without a stage: answers are text alone
   MakeSavedPrefixes make_saved = {};  // empty: none are kept
+  StageSpans spans = {};              // of the ranges of a layer split
 };
 
 // As in GenerateParts.

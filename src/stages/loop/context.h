@@ -13,6 +13,7 @@
 #include "stages/loop/limits.h"
 #include "stages/loop/request.h"
 #include "stages/stage_loop_config.h"
+#include "stages/stage_spans.h"
 
 namespace millrace::loop {
 
@@ -23,11 +24,15 @@ inline bool is_refused_for_now(const Status& status) {
 
 struct LoopContext {
   LoopContext(StageLoopConfig the_config, StageLoopEnv the_env)
-      : config(std::move(the_config)), env(std::move(the_env)), book(env.connect) {}
+      : config(std::move(the_config)),
+        env(std::move(the_env)),
+        spans(env.spans, config.self.stage, config.spec.worker, config.self.replica),
+        book(env.connect) {}
   LoopContext(const LoopContext&) = delete;
 
   StageLoopConfig config;  // config.self.incarnation grows with each lease that is lost
   StageLoopEnv env;
+  const StageSpans spans;
   StageLoopCounters counters;
   AddressBook book;
   bool is_member = false;

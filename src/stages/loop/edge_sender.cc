@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "payload/inline_parts.h"
+#include "stages/loop/request_span.h"
 #include "wire/limits.h"
 
 namespace millrace::loop {
@@ -44,6 +45,7 @@ wire::Chunk make_chunk(const LoopRequest& request, const OutEdge& edge, OutItem&
   // The first chunk of an edge brings what the receiver has to know of the request; the coordinator knows it.
   if (chunk.seq == 0 && !edge.target.empty()) {
     chunk.opening = wire::Opening{.terminals = request.terminals, .route = request.route};
+    if (request.trace) chunk.opening->traceparent = request.trace->traceparent;
   }
   chunk.body = body_of(item, std::move(payload));
   return chunk;
@@ -225,6 +227,9 @@ Status EdgeSender::put(const LoopRequest& request, const OutEdge& edge, const Ou
   CallPurpose purpose{.kind = CallPurpose::Kind::kPut, .request = request.id, .edge = edge.target, .seq = edge.sent};
   ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.put(*relay.relay, std::move(put), std::move(purpose)));
   payload.relay = relay.name;
+  if (request.trace) {
+    for (const SharedBytes& part : item.lifted.parts) request.trace->relay_bytes_out += part.size_bytes();
+  }
   return ok_status();
 }
 
@@ -250,6 +255,7 @@ void EdgeSender::head_sent(LoopRequest& request, OutEdge& edge) {
   } else {
     ++edge.sent;
     edge.ended = true;
+    note_result(context_, request);
   }
   edge.queue.pop_front();
   update_congestion(request);

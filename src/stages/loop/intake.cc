@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/trace.h"
+#include "stages/loop/request_span.h"
 #include "wire/limits.h"
 
 namespace millrace::loop {
@@ -17,9 +18,10 @@ Status Intake::on_submit(wire::Submit message) {
     ++context_.counters.repeated;
     return ok_status();
   }
-  LoopRequest* request = admit(
-      message.id,
-      {.terminals = std::move(message.terminals), .timeout_ms = message.timeout_ms, .route = std::move(message.route)});
+  LoopRequest* request = admit(message.id, {.terminals = std::move(message.terminals),
+                                            .timeout_ms = message.timeout_ms,
+                                            .route = std::move(message.route),
+                                            .traceparent = std::move(message.traceparent)});
   if (!request) return ok_status();
   if (message.generate) return fan_in_.on_submit(*request, std::move(*message.generate));
   return fan_in_.on_submit(*request, std::move(message.payload));
@@ -55,6 +57,7 @@ Status Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire:
 }
 
 Status Intake::on_fetched(LoopRequest& request, CallEnd& end) {
+  if (request.trace && end.status.ok()) request.trace->relay_bytes_in += wire::relay_bytes(*end.purpose.payload);
   ASSIGN_OR_RETURN(Value value, Fetches::value_of(end));
   if (end.purpose.kind == CallPurpose::Kind::kGetPayload) {
     return fan_in_.arrived(request, end.purpose.edge, std::move(value));
@@ -86,12 +89,14 @@ LoopRequest* Intake::admit(ReqId id, wire::Opening opening) {
   if (const Status refused = may_admit(limit_ms).with_prefix(context_.stage()); !refused.ok()) {
     ++context_.counters.failed;
     requests_.tombstones().add(id, Ended::kFailed, context_.now_ms);
+    add_refused_span(context_, opening.traceparent, refused);
     notices_.add(wire::Chunk{.id = id, .body = wire::Failure{refused.code(), refused.message()}});
     return nullptr;
   }
   LoopRequest& request = requests_.add(id, context_.now_ms + limit_ms);
   request.terminals = std::move(opening.terminals);
   request.route = std::move(opening.route);
+  begin_span(context_, request, std::move(opening.traceparent));
   trace::async_begin("request in a stage", "stage", context_.trace_id(id));
   return &request;
 }

@@ -6,10 +6,12 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/span.h"
 #include "payload/packing.h"
 #include "stages/loop/worker_host.h"
 #include "wire/limits.h"
@@ -126,6 +128,13 @@ struct RequestOutputs {
   bool congested = false;                // and the worker's host knows
 };
 
+// Of a request that is traced (request_span.h).
+struct RequestTrace {
+  std::string traceparent;   // of the server's span; goes on to the next stages
+  std::optional<Span> span;  // nullopt: this process exports none, or it has gone
+  uint64_t relay_bytes_in = 0, relay_bytes_out = 0;
+};
+
 struct LoopRequest {
   enum class Phase : uint8_t { kLive, kEnding };
 
@@ -138,6 +147,8 @@ struct LoopRequest {
   // How it ends (RequestEnds).
   Phase phase = Phase::kLive;
   bool aborted = false;  // an AbortAck is owed when all is over
+
+  std::unique_ptr<RequestTrace> trace;  // null: it is not traced
 
   RequestInputs in;
   RequestWork work;

@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "stages/loop/request_span.h"
 #include "wire/limits.h"
 #include "wire/utf8.h"
 
@@ -15,14 +16,14 @@ void RequestEnds::fail(LoopRequest& request, Status why) {
   ++context_.counters.failed;
   // Every clock shows the same now. The coordinator's message names the limit; ours would name only this stage.
   const bool is_over = why.code() == StatusCode::kDeadline && context_.now_ms >= request.deadline_ms;
-  if (is_over && context_.now_ms < request.deadline_ms + kDeadlineGraceMs) return cancel(request);
+  if (is_over && context_.now_ms < request.deadline_ms + kDeadlineGraceMs) return cancel(request, why);
   why = why.with_prefix(context_.stage());
   std::string text = wire::utf8_repair(why.message());
   text = std::string(wire::utf8_clip(text, wire::kMaxErrorBytes));
   LOG_DEBUG("request {} failed: {}", request.id.value, text);
   notices_.add(wire::Chunk{.id = request.id, .body = wire::Failure{why.code(), text}});
   sender_.report_failure(request, Status(why.code(), text));
-  cancel(request);
+  cancel(request, Status(why.code(), text));
 }
 
 void RequestEnds::abort(ReqId id) {
@@ -33,11 +34,12 @@ void RequestEnds::abort(ReqId id) {
     return notices_.add(wire::Message(wire::AbortAck{.id = id, .from = context_.origin()}));
   }
   request->aborted = true;  // acknowledged when all is over
-  if (request->is_live()) cancel(*request);
+  if (request->is_live()) cancel(*request, Status(StatusCode::kCancelled, "the request was aborted"));
 }
 
 // From here on only ends are awaited.
-void RequestEnds::cancel(LoopRequest& request) {
+void RequestEnds::cancel(LoopRequest& request, const Status& why) {
+  end_span(context_, request, why);  // while its edges have their counts
   requests_.end(request);
   sender_.drop(request);
   streams_.drop(request);
@@ -50,7 +52,7 @@ void RequestEnds::cancel(LoopRequest& request) {
 void RequestEnds::drop_all() {
   for (const auto& [id, request] : requests_.all()) {
     request->aborted = false;  // no coordinator waits for an acknowledgement of this incarnation
-    if (request->is_live()) cancel(*request);
+    if (request->is_live()) cancel(*request, Status(StatusCode::kUnavailable, "the stage lost its lease"));
   }
 }
 
@@ -99,6 +101,7 @@ void RequestEnds::sweep() {
 void RequestEnds::erase(LoopRequest& request) {
   if (request.is_live()) {
     ++context_.counters.finished;
+    end_span(context_, request, ok_status());
     acks_.acknowledge_all(request);  // of chunks that were taken without the worker
   }
   if (request.aborted) {

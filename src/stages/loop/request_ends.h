@@ -48,7 +48,7 @@ class RequestEnds {
   void sweep();
 
  private:
-  void cancel(LoopRequest& request);
+  void cancel(LoopRequest& request, const Status& why);
   bool is_over(const LoopRequest& request) const;
   void erase(LoopRequest& request);
 

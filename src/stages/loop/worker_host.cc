@@ -27,6 +27,7 @@ void deliver_chunk(Worker& worker, ReqId id, const std::string& from, Body& body
 }
 
 void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
+  if (event.traceparent) worker.trace(std::move(*event.traceparent));
   switch (event.kind) {
     case WorkEvent::Kind::kStart:
       return worker.start(event.id, std::get<Value>(std::move(event.body)), emit);

@@ -38,6 +38,7 @@ struct WorkEvent {
   std::string from;                       // of a chunk, or of the end of a stream
   Body body;                              // of a kStart, which has a value, and of a chunk
   Boxed<wire::TokenizedRequest> request;  // of a kGenerate
+  Boxed<std::string> traceparent;         // of a kStart or kGenerate that is traced
   Boxed<wire::AdminRequest> command;      // of a kAdmin, which belongs to no request
   std::shared_ptr<void> place;            // in the loop's DetachBudget, where the body was copied for the wait
 };

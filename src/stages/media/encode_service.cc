@@ -66,6 +66,11 @@ void EncodeService::begin_early(int64_t now_ms) {
 void EncodeService::begin(wire::EncodeMedia wanted) {
   const Key key{wanted.reply_to, wanted.job};
   if (Status status = check(wanted); !status.ok()) return fail(key, status);
+  if (auto span = links_.spans.begin(wanted.traceparent)) {
+    span->attributes.emplace_back("millrace.media.bytes", static_cast<int64_t>(wanted.media.bytes.bytes.size()));
+    span->attributes.emplace_back("millrace.media.rows", int64_t{wanted.media.rows});
+    spans_.insert_or_assign(key, std::move(*span));
+  }
   const ReqId id{++last_id_};
   // Alone, as if it were a prompt.
   std::vector<wire::PromptMedia> media = {std::move(wanted.media)};
@@ -96,12 +101,22 @@ void EncodeService::on(const wire::EncodeEnd& end) {
     encoder_.drop(found.mapped());
     jobs_.erase(found.mapped());
   }
+  end_span({end.reply_to, end.job}, 0, Status(StatusCode::kCancelled, "no request waits for it any more"));
   const auto sender = senders_.find(end.reply_to);
   if (sender == senders_.end()) return;
   std::erase_if(sender->second.features, [&](const Sending& one) { return one.job == end.job; });
 }
 
+// A job without one is not traced.
+void EncodeService::end_span(const Key& key, int64_t bytes, const Status& why) {
+  const auto found = spans_.extract(key);
+  if (found.empty()) return;
+  found.mapped().attributes.emplace_back("millrace.media.feature_bytes", bytes);
+  links_.spans.end(std::move(found.mapped()), why);
+}
+
 void EncodeService::fail(const Key& key, const Status& status) {
+  end_span(key, 0, status);
   wire::EncodeEnd end{.job = key.second, .failure = wire::Failure{status.code(), std::string(status.message())}};
   const auto sender = senders_.find(key.first);
   if (sender != senders_.end()) sender->second.ends.push_back(std::move(end));
@@ -109,8 +124,10 @@ void EncodeService::fail(const Key& key, const Status& status) {
 
 void EncodeService::finish(const Key& key, const MediaEncoder::Encoded& encoded) {
   if (!encoded.ok()) return fail(key, encoded.status());
+  const MediaFeatures& features = (*encoded)->spans[0].features;
+  end_span(key, static_cast<int64_t>(features.values->size() * sizeof(float)), ok_status());
   const auto sender = senders_.find(key.first);
-  if (sender != senders_.end()) sender->second.features.push_back({key.second, (*encoded)->spans[0].features});
+  if (sender != senders_.end()) sender->second.features.push_back({key.second, features});
 }
 
 bool EncodeService::step(int64_t now_ms) {
@@ -158,6 +175,7 @@ void EncodeService::drop_lost_senders() {
       if (job.second.first != sender.first) return false;
       encoder_.drop(job.first);
       ids_.erase(job.second);
+      end_span(job.second, 0, Status(StatusCode::kUnavailable, "the stage that asked is gone"));
       return true;
     });
     return true;

@@ -63,6 +63,8 @@ class EncodeService {
   bool send(Sender& sender);
   void drop_lost_senders();
 
+  void end_span(const Key& key, int64_t bytes, const Status& why);
+
   MediaEncoder encoder_;
   const transfer::TransferLinks links_;
   const wire::EncoderFacts facts_;
@@ -70,6 +72,7 @@ class EncodeService {
   std::map<ReqId, Key> jobs_;  // that are encoded
   std::map<Key, ReqId> ids_;   // the same
   std::map<std::string, Sender> senders_;
+  std::map<Key, Span> spans_;  // of jobs that are traced, until their features are on their way
   std::deque<Early> early_;
   uint64_t seen_peers_ = 0;
 };

@@ -75,7 +75,7 @@ class RemoteMedia final : public MediaModel {
     values_ = nullptr;
     for (int64_t ask_ms = 0; true;) {
       if (const int64_t now_ms = monotonic_ms(); now_ms >= ask_ms) {
-        wire::Message wanted = wire::EncodeMedia{job_, links_.endpoint, facts_, media};
+        wire::Message wanted = wire::EncodeMedia{job_, links_.endpoint, facts_, media, media.traceparent};
         ask_ms = now_ms + (outbox_->send(wanted).ok() ? kAskAgainMs : kPollMs);
       }
       auto message = links_.inbox->receive(kPollMs);

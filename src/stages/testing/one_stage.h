@@ -78,6 +78,7 @@ struct ScriptedWorker : Worker {
     bool drained = false;  // it was asked to
   };
   explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
+  void trace(std::string traceparent) override { log_->heard.push_back("trace " + traceparent); }
   void start(ReqId id, Value payload, Emit& emit) override {
     log_->heard.push_back(fmt::format("start {}", id.value));
     log_->payloads[id.value] = payload;
@@ -138,6 +139,7 @@ class OneStage : public ::testing::Test {
     env.relays = {{"fake", relay_}};
     env.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<ScriptedWorker>(log_));
     env.on_lease_lost = [this] { ++leases_lost_; };
+    env.spans = spans_;
     auto loop = StageLoop::make(config_, library_, std::move(env));
     ASSERT_TRUE(loop.ok()) << loop.status().to_string();
     loop_ = std::move(loop).value();
@@ -239,7 +241,8 @@ class OneStage : public ::testing::Test {
     Incoming m{.from = {kSession, from, 0, incarnation_[from]}};
     m.chunk = {.id = {id}, .seq = seq, .body = std::move(body)};
     if (seq > 0 || !wire::is_numbered(m.chunk.body)) return m;
-    m.chunk.opening = wire::Opening{.terminals = {"end"}, .timeout_ms = timeout_ms_, .route = route_of_(id)};
+    m.chunk.opening = wire::Opening{
+        .terminals = {"end"}, .timeout_ms = timeout_ms_, .route = route_of_(id), .traceparent = traceparent_};
     return m;
   }
   // The result of `from`, behind so many chunks.
@@ -319,6 +322,8 @@ class OneStage : public ::testing::Test {
   std::function<std::vector<wire::RouteHop>(uint64_t id)> route_of_ = [](uint64_t) {
     return std::vector<wire::RouteHop>{};
   };
+  std::string traceparent_;          // of the requests that come
+  std::shared_ptr<SpanSink> spans_;  // null: the stage exports none
   bool keep_lease_ = true;
   int64_t said_peers_ms_ = 1000;
   uint64_t epoch_ = 0;

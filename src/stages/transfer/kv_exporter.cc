@@ -9,8 +9,8 @@
 
 namespace millrace::transfer {
 
-KvExporter::KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes)
-    : env_(env), jobs_(std::move(jobs)), layers_bytes_(layers_bytes) {}
+KvExporter::KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes, StageSpans spans)
+    : env_(env), jobs_(std::move(jobs)), layers_bytes_(layers_bytes), spans_(std::move(spans)) {}
 
 void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
   const TransferId id = want.id;
@@ -21,6 +21,7 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
     Export& open = exports_[id];
     open.number = next_++;
     open.want = std::move(want);
+    open.span = spans_.begin(open.want->traceparent);
     open.last_seen_ms = now_ms;
     if (!jobs_) {
       ++early_;  // its request is to come
@@ -44,6 +45,7 @@ void KvExporter::on_want(wire::KvWant want, int64_t now_ms) {
   if (status.ok()) status = match(open, want);
   if (!status.ok()) return refuse(id, want.reply_to, status);
   open.want = std::move(want);
+  open.span = spans_.begin(open.want->traceparent);
   open.last_seen_ms = now_ms;
   begin(open, id);
 }
@@ -131,8 +133,9 @@ void KvExporter::on_end(const wire::KvEnd& end, int64_t now_ms) {
     ++counters_.ignored;
     return;
   }
-  counters_.end(end.failure ? Status(end.failure->code, end.failure->message) : ok_status());
-  erase(it, now_ms);
+  const Status why = end.failure ? Status(end.failure->code, end.failure->message) : ok_status();
+  counters_.end(why);
+  erase(it, why, now_ms);
 }
 
 void KvExporter::set_takers(const std::vector<TransferPeers::Replica>& takers, int64_t now_ms) {
@@ -142,8 +145,9 @@ void KvExporter::set_takers(const std::vector<TransferPeers::Replica>& takers, i
                         return taker.endpoint == it->second.want->reply_to;
                       });
     if (gone) {
-      counters_.end(error(StatusCode::kUnavailable, "the server that wanted it is gone"));
-      erase(it, now_ms);
+      const Status why = error(StatusCode::kUnavailable, "the server that wanted it is gone");
+      counters_.end(why);
+      erase(it, why, now_ms);
     }
     it = next;
   }
@@ -187,6 +191,7 @@ Status KvExporter::on_offer(const TransferId& id, std::vector<int32_t> tokens, s
   --early_;
   if (const Status status = match(open, *open.want); !status.ok()) {
     refuse(id, open.want->reply_to, status);
+    if (open.span) spans_.end(*std::exchange(open.span, std::nullopt), status);
     // The offer goes on without it; D computes.
     open.want.reset();
   } else {
@@ -278,6 +283,8 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
     counters_.parts_in_messages += open.part->relay.empty();
     counters_.parts_of_layers += open.part->layers < env_.pages().layers();
     counters_.bytes += static_cast<uint64_t>(open.sender->bytes_of(*open.part));
+    ++open.parts;
+    open.bytes += static_cast<uint64_t>(open.sender->bytes_of(*open.part));
     open.part.reset();
   }
   return ok_status();
@@ -320,11 +327,19 @@ void KvExporter::fail(Exports::iterator it, const Status& status, int64_t now_ms
     wire::Message end = wire::KvEnd{it->first, wire::Failure{status.code(), status.message()}};
     (void)env_.send(it->second.want->reply_to, end);
   }
-  erase(it, now_ms);
+  erase(it, status, now_ms);
 }
 
-void KvExporter::erase(Exports::iterator it, int64_t now_ms) {
+void KvExporter::erase(Exports::iterator it, const Status& why, int64_t now_ms) {
   Export& open = it->second;
+  if (open.span) {
+    const auto tokens = static_cast<int64_t>(open.want->tokens.size());
+    open.span->attributes.emplace_back("millrace.kv_transfer.tokens",
+                                       tokens - int64_t{open.want->from_page} * open.want->format.page_size);
+    open.span->attributes.emplace_back("millrace.kv_transfer.parts", static_cast<int64_t>(open.parts));
+    open.span->attributes.emplace_back("millrace.kv_transfer.bytes", static_cast<int64_t>(open.bytes));
+    spans_.end(std::move(*open.span), why);
+  }
   // The same condition as where it was counted: a want whose offer has come was taken off by on_offer().
   if (open.want && !open.offered && !jobs_) {
     CHECK(early_ > 0);

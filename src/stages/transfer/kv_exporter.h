@@ -43,7 +43,9 @@ class KvExporter {
  public:
   // `env` outlives it. Without `jobs`, pages are those of requests: on_offer().
   // `layers_bytes`: of layers that are computed now, fewer are not sent alone.
-  KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes = kLayersBytes);
+  // `spans`: of wants whose request is traced.
+  KvExporter(TransferEnv& env, std::optional<PrefillJobs> jobs, int64_t layers_bytes = kLayersBytes,
+             StageSpans spans = {});
 
   void on_want(wire::KvWant want, int64_t now_ms);
   void on_taken(const wire::KvTaken& taken, int64_t now_ms);
@@ -87,6 +89,8 @@ class KvExporter {
     uint64_t seen_changes = 0;   // of the cache
     uint64_t seen_failures = 0;  // of steps
     int64_t last_seen_ms = 0;
+    std::optional<Span> span;  // of a want that is traced
+    uint64_t parts = 0, bytes = 0;
   };
   using Exports = std::map<TransferId, Export>;
 
@@ -96,7 +100,7 @@ class KvExporter {
   void refuse(const TransferId& id, const std::string& reply_to, const Status& status);
   void fail(Exports::iterator it, const Status& status, int64_t now_ms);
   void resend_in_messages(Export& open, const TransferId& id, uint64_t parts);
-  void erase(Exports::iterator it, int64_t now_ms);
+  void erase(Exports::iterator it, const Status& why, int64_t now_ms);
   Status advance(Export& open, int64_t& budget);
   Status send_parts(Export& open, int64_t& budget);
   Status fill(const Export& open, wire::KvPart& part);
@@ -105,6 +109,7 @@ class KvExporter {
   TransferEnv& env_;
   const std::optional<PrefillJobs> jobs_;
   const int64_t layers_bytes_;
+  const StageSpans spans_;
   Exports exports_;
   PartBuffers buffers_;
   std::map<uint64_t, TransferId> jobs_of_;  // job -> transfer

@@ -42,7 +42,11 @@ Result<bool> KvImporter::begin(const Wanted& wanted, int64_t now_ms) {
                        error(StatusCode::kResourceExhausted, "{} transfers are open; the limit is {}", imports_.size(),
                              kMaxTransfers));
   }
-  Import import{.waiting = {wanted.request}, .prefix = std::move(prefix), .from_page = cached, .begun_ms = now_ms};
+  Import import{.waiting = {wanted.request},
+                .prefix = std::move(prefix),
+                .from_page = cached,
+                .begun_ms = now_ms,
+                .traceparent = wanted.traceparent};
   Status asked;
   if (wanted.remote != nullptr) {
     import.peer = wanted.remote->peer;
@@ -68,7 +72,8 @@ Status KvImporter::ask(Import& import, const TransferId& id, const wire::KvForma
                              .extra_key = import.prefix.space.extra_key,
                              .tokens = import.prefix.tokens,
                              .from_page = import.from_page,
-                             .reader = env_.reader()};
+                             .reader = env_.reader(),
+                             .traceparent = import.traceparent};
   RETURN_IF_ERROR(send_want(import));
   // Only now: until the want is sent or waits for its connection there is nothing that has to end.
   imports_.emplace(id, std::move(import));
@@ -415,7 +420,8 @@ bool KvImporter::ask_another(Import& failed, int64_t now_ms) {
               .written_pages = failed.written_pages,
               .bytes = failed.bytes,
               .way = failed.way,
-              .begun_ms = now_ms};
+              .begun_ms = now_ms,
+              .traceparent = failed.traceparent};
   if (!ask_any(std::move(next), *format, failed.replica, now_ms).ok()) return false;
   ++asked_another_;
   return true;

@@ -47,6 +47,7 @@ class KvImporter {
     const std::vector<int32_t>& prompt;
     const std::string& extra_key;
     const wire::RemoteKv* remote = nullptr;  // what a proxy has decided
+    std::string traceparent = {};            // as in wire::Submit; a transfer of several requests has its first one's
   };
   // True: the request waits, and take_ready() will name it. False: it begins now, because its cache lacks too little,
   // or no server can be asked. kInvalidArgument: its transfer id was used before.
@@ -104,6 +105,7 @@ class KvImporter {
     uint64_t bytes = 0;  // that came
     std::string way;
     int64_t begun_ms = 0;
+    std::string traceparent = {};
   };
   // Who caused an end: after a peer's failure another one may do better.
   enum class Cause : uint8_t { kPeer, kSelf };

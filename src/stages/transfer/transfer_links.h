@@ -16,6 +16,7 @@
 
 #include "control/mailbox.h"
 #include "stages/loop/relay_choice.h"
+#include "stages/stage_spans.h"
 #include "stages/transfer/limits.h"
 
 namespace millrace::transfer {
@@ -64,6 +65,7 @@ struct TransferLinks {
   std::function<Result<std::shared_ptr<Outbox>>(const std::string& endpoint)> connect;
   std::shared_ptr<const TransferPeers> peers;  // null: requests name the other server
   int32_t min_tokens = kMinRemoteTokens;
+  StageSpans spans;  // of what this process does for others that are traced
 };
 
 }  // namespace millrace::transfer

@@ -29,7 +29,7 @@ TransferService::TransferService(Scheduler& scheduler, TransferLinks links, wire
       writer_(links_.self, links_.relays, links_.relay),
       reader_(links_.relays, [waker = links_.inbox->waker()] { waker->wake(); }),
       now_ms_(monotonic_ms()),
-      exporter_(std::make_unique<KvExporter>(*this, std::move(jobs))) {
+      exporter_(std::make_unique<KvExporter>(*this, std::move(jobs), kLayersBytes, links_.spans)) {
   const bool asks = links_.peers && links_.peers->compute();
   importer_ = std::make_unique<KvImporter>(*this, ImporterOptions{.reply_to = links_.endpoint,
                                                                   .peers = asks ? links_.peers->count() : 0,

@@ -8,6 +8,8 @@
 
 namespace millrace::wire::testing {
 
+inline constexpr const char* kTraceparent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
 inline SpeechRequest sample_speech() {
   return {.voice = "ethan",
           .seed = 18446744073709551615ull,

@@ -1,4 +1,4 @@
-#include "http/trace_context.h"
+#include "base/trace_context.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <random>
 
-namespace millrace::http {
+namespace millrace {
 namespace {
 
 // version "-" trace-id "-" parent-id "-" flags
@@ -41,8 +41,12 @@ std::optional<TraceContext> parse_traceparent(std::string_view header) {
   return TraceContext{std::string(trace_id), std::string(span_id), kOddDigits.find(flags[1]) != kOddDigits.npos};
 }
 
+std::string make_traceparent(std::string_view trace_id, std::string_view span_id) {
+  return fmt::format("00-{}-{}-01", trace_id, span_id);
+}
+
 std::string new_trace_id() { return fmt::format("{:016x}{:016x}", random_bits(), random_bits()); }
 
 std::string new_span_id() { return fmt::format("{:016x}", random_bits()); }
 
-}  // namespace millrace::http
+}  // namespace millrace

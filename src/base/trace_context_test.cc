@@ -1,9 +1,9 @@
 // traceparent as W3C Trace Context, level 1, defines it; the examples are the standard's.
-#include "http/trace_context.h"
+#include "base/trace_context.h"
 
 #include <gtest/gtest.h>
 
-namespace millrace::http {
+namespace millrace {
 namespace {
 
 const std::string kGood = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -35,10 +35,16 @@ TEST(TraceContext, AMalformedHeaderIsNone) {
 
 TEST(TraceContext, NewIdsAreWellFormedAndDiffer) {
   const std::string trace = new_trace_id(), span = new_span_id();
-  EXPECT_TRUE(parse_traceparent("00-" + trace + "-" + span + "-01").has_value());
+  const std::string header = make_traceparent(trace, span);
+  EXPECT_EQ(header.size(), kTraceparentBytes);
+  const auto context = parse_traceparent(header);
+  ASSERT_TRUE(context.has_value());
+  EXPECT_EQ(context->trace_id, trace);
+  EXPECT_EQ(context->span_id, span);
+  EXPECT_TRUE(context->sampled);
   EXPECT_NE(trace, new_trace_id());
   EXPECT_NE(span, new_span_id());
 }
 
 }  // namespace
-}  // namespace millrace::http
+}  // namespace millrace
