@@ -28,9 +28,6 @@ struct ChainSlot {
   std::function<Result<ChainLinks>()> open;  // to the other ranges; once
 };
 
-// The sockets for KV pages, or features of media, of a worker that makes them for another stage, or of that one; once.
-using OpenTransferLinks = std::function<Result<transfer::TransferLinks>()>;
-
 struct Library {
   struct WorkerSeat {
     std::string stage;

@@ -127,7 +127,7 @@ TEST_F(StageLoopBatch, ABatchServesManyRequests) {
     batch.chunks.push_back(one.chunk);
   }
   say(std::move(batch));
-  EXPECT_TRUE(heard("start 1") && heard("start 2") && heard("start 4"));
+  EXPECT_TRUE(called("start 1") && called("start 2") && called("start 4"));
   failure(3, StatusCode::kUnavailable);
   EXPECT_EQ(ends().size(), 1u);
   const auto acks = out("a")->all<wire::AckBatch>();
@@ -141,7 +141,7 @@ TEST_F(StageLoopBatch, SmallTensorsNeedNoRelay) {
   ASSERT_TRUE(put_inline(lift(with_tensor(5, 100))->parts, small));
   hub_.holds_gets = true;
   receive(lying_payload(1, "a", small));
-  ASSERT_TRUE(heard("start 1"));
+  ASSERT_TRUE(called("start 1"));
   EXPECT_TRUE(same_bits(log_->payloads.at(1), with_tensor(5, 100)));
   EXPECT_EQ(loop_->books().gets, 0u);
 }
@@ -163,7 +163,7 @@ TEST_F(StageLoopBatch, AResultBeforeTheEndOfItsStreamFails) {
   receive(chunk(2, "a", 0));
   receive(done(2, "a", 1));
   receive(payload(2, "a", number(1), 2));
-  EXPECT_TRUE(heard("start 2"));
+  EXPECT_TRUE(called("start 2"));
   EXPECT_EQ(out("a")->acks().back().count, 3u);  // chunk, end, result
 }
 

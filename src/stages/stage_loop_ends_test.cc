@@ -21,7 +21,7 @@ TEST_F(StageLoopEnds, AnAbortBeforeThePayloadLeavesATombstone) {
   run(1);
   EXPECT_TRUE(over);  // its sender got its credit back
   receive(chunk(1, "a", 0));
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
   EXPECT_TRUE(ends().empty());
   expect_clean();
   abort(1);
@@ -37,9 +37,9 @@ TEST_F(StageLoopEnds, TombstonesExpire) {
   for (uint64_t id = 1; id <= loop::kMaxTombstones + 10; ++id) loop_->handle(wire::AbortRequest{.id = {id}}, now_);
   EXPECT_EQ(loop_->books().tombstones, loop::kMaxTombstones);
   receive(payload(loop::kMaxTombstones + 10, "a", number(1)));
-  EXPECT_TRUE(log_->heard.empty());  // the newest are kept
+  EXPECT_TRUE(log_->calls.empty());  // the newest are kept
   receive(payload(1, "a", number(1)));
-  EXPECT_TRUE(heard("start 1"));
+  EXPECT_TRUE(called("start 1"));
 }
 
 TEST_F(StageLoopEnds, AnAbortWhileThePayloadIsFetchedCancelsTheGet) {
@@ -50,7 +50,7 @@ TEST_F(StageLoopEnds, AnAbortWhileThePayloadIsFetchedCancelsTheGet) {
   abort(1);
   EXPECT_EQ(acks(1), 1u);
   EXPECT_TRUE(hub_.gets.empty());
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
   expect_clean();
 }
 
@@ -65,7 +65,7 @@ TEST_F(StageLoopEnds, AnAbortDuringFanIn) {
   EXPECT_TRUE(hub_.puts.empty());  // what waits holds no credit of its sender
   abort(1);
   receive(payload(1, "b", number(1)));
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
   EXPECT_EQ(acks(1), 1u);
   expect_clean();
 }
@@ -74,7 +74,7 @@ TEST_F(StageLoopEnds, AnAbortDuringTheWorkDropsIt) {
   make();
   receive(payload(1, "a", number(1)));
   abort(1);
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   EXPECT_EQ(acks(1), 1u);
   log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });  // too late
   run(1);
@@ -103,7 +103,7 @@ TEST_F(StageLoopEnds, AnAbortOfAStreamOnlyRequestDropsIt) {
   make();
   receive(chunk(1, "a", 0));
   abort(1);
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "drop 1"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"chunk 1 a 0", "drop 1"}));
   EXPECT_EQ(acks(1), 1u);
   expect_clean();
 }
@@ -118,7 +118,7 @@ TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
   EXPECT_TRUE(ends().empty());  // who has the limit tells it
   run(loop::kDeadlineGraceMs);
   EXPECT_NE(failure(1, StatusCode::kDeadline).find("it was not ended"), std::string::npos);
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   expect_clean();
 }
 
@@ -244,7 +244,7 @@ TEST_F(StageLoopEnds, OneThatStoodStillAsksWhetherItWasMissed) {
   say(no);
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(loop_->incarnation(), 2u);
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   EXPECT_EQ(loop_->books().requests, 0u);
   run(loop::kRegisterMs + 10);
   const auto again = coordinator_->all<wire::Register>();
@@ -253,7 +253,7 @@ TEST_F(StageLoopEnds, OneThatStoodStillAsksWhetherItWasMissed) {
   EXPECT_TRUE(loop_->member());
   peers();
   receive(payload(3, "a", number(1)));
-  EXPECT_TRUE(heard("start 3"));
+  EXPECT_TRUE(called("start 3"));
 }
 
 TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
@@ -265,7 +265,7 @@ TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(leases_lost_, 1);
   EXPECT_EQ(loop_->incarnation(), 2u);
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   EXPECT_TRUE(ends().empty());
   expect_clean();
 }

@@ -29,7 +29,7 @@ class StageLoopIn : public OneStage {
 TEST_F(StageLoopIn, APayloadStartsTheWork) {
   make();
   receive(payload(1, "a", number(5)));
-  EXPECT_TRUE(heard("start 1"));
+  EXPECT_TRUE(called("start 1"));
   const auto acks = out("a")->acks();
   ASSERT_EQ(acks.size(), 1u);
   EXPECT_EQ(acks[0].count, 1u);
@@ -42,10 +42,10 @@ TEST_F(StageLoopIn, FanInKeepsRequestsApart) {
   receive(payload(2, "b", number(20)));
   receive(payload(1, "b", number(10)));
   receive(payload(2, "a", number(2)));
-  EXPECT_FALSE(heard("start 1") || heard("start 2"));
+  EXPECT_FALSE(called("start 1") || called("start 2"));
   receive(payload(2, "c", number(200)));
   receive(payload(1, "c", number(100)));
-  ASSERT_TRUE(heard("start 1") && heard("start 2"));
+  ASSERT_TRUE(called("start 1") && called("start 2"));
   EXPECT_EQ(merged(1, "a") + merged(1, "b") + merged(1, "c"), 111);
   EXPECT_EQ(merged(2, "a") + merged(2, "b") + merged(2, "c"), 222);
 }
@@ -55,9 +55,9 @@ TEST_F(StageLoopIn, TheRuleNamesTheSourcesOfEachRequest) {
   rule({"a", "c"});
   make();
   receive(payload(1, "c", number(3)));
-  EXPECT_FALSE(heard("start 1"));
+  EXPECT_FALSE(called("start 1"));
   receive(payload(1, "a", number(1)));
-  EXPECT_TRUE(heard("start 1"));
+  EXPECT_TRUE(called("start 1"));
   receive(payload(1, "b", number(2)));
   EXPECT_NE(failure(1, StatusCode::kConflict).find("'b'"), std::string::npos);
   expect_clean();
@@ -70,7 +70,7 @@ TEST_F(StageLoopIn, ASourceOutsideTheRulesAnswerFailsTheRequestHoweverItComes) {
   receive(payload(1, "b", number(2)));
   receive(payload(1, "a", number(1)));
   failure(1, StatusCode::kConflict);
-  EXPECT_FALSE(heard("start 1"));
+  EXPECT_FALSE(called("start 1"));
   expect_clean();
 }
 
@@ -94,7 +94,7 @@ TEST_F(StageLoopIn, AThrowingMergeFailsItsRequestAlone) {
   receive(payload(1, "a", number(13)));
   receive(payload(2, "a", number(14)));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("unlucky"), std::string::npos);
-  EXPECT_TRUE(heard("start 2"));
+  EXPECT_TRUE(called("start 2"));
 }
 
 TEST_F(StageLoopIn, WithoutFanInASecondSourceIsAnError) {
@@ -102,7 +102,7 @@ TEST_F(StageLoopIn, WithoutFanInASecondSourceIsAnError) {
   receive(payload(1, "a", number(1)));
   receive(payload(1, "b", number(1)));
   failure(1, StatusCode::kConflict);
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   expect_clean();
 }
 
@@ -112,7 +112,7 @@ TEST_F(StageLoopIn, RepeatsAreIgnored) {
   for (int i = 0; i < 3; ++i) receive(chunk(1, "a", 0));
   for (int i = 0; i < 3; ++i) receive(done(1, "a", 1));
   receive(chunk(1, "a", 0));
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "chunk 1 a 0", "done 1 a"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1", "chunk 1 a 0", "done 1 a"}));
   EXPECT_EQ(loop_->counters().repeated, 7u);
   EXPECT_TRUE(ends().empty());
 }
@@ -123,7 +123,7 @@ TEST_F(StageLoopIn, AGapFails) {
   receive(chunk(1, "a", 0));
   receive(chunk(1, "a", 2));
   EXPECT_NE(failure(1, StatusCode::kUnavailable).find("chunk 2 of 'a' came; wanted chunk 1"), std::string::npos);
-  EXPECT_FALSE(heard("chunk 1 a 2"));
+  EXPECT_FALSE(called("chunk 1 a 2"));
   expect_clean();
 }
 
@@ -186,7 +186,7 @@ TEST_F(StageLoopIn, AnEarlyChunkFailsByDefault) {
   EXPECT_NE(failure(1, StatusCode::kConflict).find("can_accept_stream_before_payload"), std::string::npos);
   receive(done(2, "a", 0));
   failure(2, StatusCode::kConflict);
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
   expect_clean();
 }
 
@@ -196,7 +196,7 @@ TEST_F(StageLoopIn, AnEarlyChunkGoesToAWorkerThatTakesIt) {
   receive(chunk(1, "a", 0));
   receive(done(1, "a", 1));
   receive(payload(1, "c", number(1)));
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"chunk 1 a 0", "done 1 a", "start 1"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"chunk 1 a 0", "done 1 a", "start 1"}));
 }
 
 TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
@@ -204,10 +204,10 @@ TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
   make();
   receive(lying_payload(1, "c", put_payload(with_tensor(1), "c")));
   receive(chunk(1, "a", 0));
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
   hub_.holds_gets = false;
   run(1);
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "chunk 1 a 0"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1", "chunk 1 a 0"}));
 }
 
 TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
@@ -223,7 +223,7 @@ TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
   EXPECT_EQ(hub_.gets.size(), 100u);
   run(1000);
   wanted.emplace_back("done 1 b");
-  EXPECT_EQ(log_->heard, wanted);
+  EXPECT_EQ(log_->calls, wanted);
   EXPECT_EQ(hub_.lent, 0);
   EXPECT_TRUE(hub_.puts.empty());
 }
@@ -246,7 +246,7 @@ TEST_F(StageLoopIn, AFailedGetFailsItsRequestAlone) {
   receive(lying_payload(3, "a", other));
   failure(3, StatusCode::kInvalidArgument);
   receive(payload(4, "a", number(4)));
-  EXPECT_TRUE(heard("start 4"));
+  EXPECT_TRUE(called("start 4"));
 }
 
 TEST_F(StageLoopIn, ChunksAreAcknowledgedEverySoManyAndAtTheEnd) {
@@ -375,7 +375,7 @@ TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
   say(wire::AbortAck{});
   EXPECT_EQ(loop_->counters().unexpected, 1u);
   EXPECT_EQ(loop_->books().requests, 0u);
-  EXPECT_TRUE(log_->heard.empty());
+  EXPECT_TRUE(log_->calls.empty());
 }
 
 TEST_F(StageLoopIn, NewsOfAnIncarnationThatIsNotKnownYetWaitsForTheTable) {
@@ -386,7 +386,7 @@ TEST_F(StageLoopIn, NewsOfAnIncarnationThatIsNotKnownYetWaitsForTheTable) {
   EXPECT_EQ(loop_->books().parked, 1u);
   incarnation_["a"] = 7;
   peers();
-  EXPECT_TRUE(heard("start 1"));
+  EXPECT_TRUE(called("start 1"));
   m = payload(2, "a", number(1));
   m.from.incarnation = 8;
   receive(m);
@@ -405,12 +405,12 @@ TEST_F(StageLoopIn, TheEntryTakesEachSubmitOnce) {
                             .timeout_ms = 900};
   say(submit);
   say(submit);
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1"}));
   wire::Submit stale = submit;
   stale.id = {2};
   stale.from.session = 1;
   say(stale);
-  EXPECT_EQ(log_->heard.size(), 1u);
+  EXPECT_EQ(log_->calls.size(), 1u);
 }
 
 TEST_F(StageLoopIn, MoreRequestsThanTheSpecAllowsAreRefused) {
@@ -418,7 +418,7 @@ TEST_F(StageLoopIn, MoreRequestsThanTheSpecAllowsAreRefused) {
   make();
   for (uint64_t id = 1; id <= 3; ++id) receive(payload(id, "a", number(1)));
   failure(3, StatusCode::kResourceExhausted);
-  EXPECT_EQ(log_->heard, (std::vector<std::string>{"start 1", "start 2"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1", "start 2"}));
 }
 
 TEST_F(StageLoopIn, AWorkerThatThrowsFailsItsRequestAlone) {

@@ -34,7 +34,7 @@ TEST_F(StageLoopOut, AResultGoesToAllOfNext) {
   }
   EXPECT_EQ(hub_.total_puts, 0u);  // nothing for a relay in it
   EXPECT_TRUE(ends().empty());
-  EXPECT_TRUE(heard("drop 1"));
+  EXPECT_TRUE(called("drop 1"));
   EXPECT_EQ(loop_->counters().finished, 1u);
   expect_clean();
 }

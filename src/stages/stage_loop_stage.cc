@@ -39,15 +39,6 @@ const char* for_ever(const std::string& name) {
   return names.insert(name).first->c_str();
 }
 
-OpenTransferLinks with_spans(OpenTransferLinks open, StageSpans spans) {
-  if (!open) return open;
-  return [open = std::move(open), spans = std::move(spans)]() -> Result<transfer::TransferLinks> {
-    ASSIGN_OR_RETURN(transfer::TransferLinks links, open());
-    links.spans = spans;
-    return links;
-  };
-}
-
 }  // namespace
 
 Result<std::string> carry_out(const wire::AdminRequest& command) {

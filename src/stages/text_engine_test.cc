@@ -11,7 +11,7 @@ namespace millrace {
 namespace {
 
 // Keeps what came.
-struct Heard : TextAnswer {
+struct ReceivedAnswer : TextAnswer {
   void on_text(const wire::TextDelta& delta) override { deltas.push_back(delta); }
   SinkAnswer on_audio(std::span<const float> more) override {
     samples.insert(samples.end(), more.begin(), more.end());
@@ -122,15 +122,15 @@ class TextEngineTest : public ::testing::Test {
     GenerateRequest request{.prompt = Prompt(TextPrompt{prompt, false}), .max_tokens = max_tokens};
     request.extra_key = "salt";
     request.replica = replica_;
-    heard_ = std::make_shared<Heard>();
-    return engine_.submit(std::move(request), heard_);
+    received_ = std::make_shared<ReceivedAnswer>();
+    return engine_.submit(std::move(request), received_);
   }
   const wire::Finish& finish() {
     static const wire::Finish none;
-    EXPECT_FALSE(heard_->deltas.empty());
-    const bool has = !heard_->deltas.empty() && heard_->deltas.back().finish;
+    EXPECT_FALSE(received_->deltas.empty());
+    const bool has = !received_->deltas.empty() && received_->deltas.back().finish;
     EXPECT_TRUE(has);
-    return has ? *heard_->deltas.back().finish : none;
+    return has ? *received_->deltas.back().finish : none;
   }
 
   std::shared_ptr<const Tokenizer> text_;
@@ -138,7 +138,7 @@ class TextEngineTest : public ::testing::Test {
   TokenizerStage tokenizer_;
   TextEngine engine_;
   std::optional<int32_t> replica_;
-  std::shared_ptr<Heard> heard_;  // of the last request
+  std::shared_ptr<ReceivedAnswer> received_;  // of the last request
   std::thread thread_;
 };
 
@@ -164,8 +164,8 @@ TEST_F(TextEngineTest, TheFinishIsTheEndWhateverTheEndSays) {
   pipeline_.say(id, {.text = " there", .tokens = {5}});
   pipeline_.say(id, {.finish = wire::Finish{.reason = wire::FinishReason::kLength}});
   pipeline_.finish(id, error(StatusCode::kUnavailable, "too late to matter"));
-  ASSERT_EQ(heard_->deltas.size(), 3u);
-  EXPECT_EQ(heard_->deltas[1].text, " there");
+  ASSERT_EQ(received_->deltas.size(), 3u);
+  EXPECT_EQ(received_->deltas[1].text, " there");
   EXPECT_EQ(finish().reason, wire::FinishReason::kLength);
 }
 
@@ -224,7 +224,7 @@ TEST_F(TextEngineTest, AnIdOutsideTheVocabularyFailsItsRequestAndStopsIt) {
   EXPECT_NE(finish().message.find("token id 3000; wanted 0 to 2999"), std::string::npos);
   EXPECT_EQ(pipeline_.aborted, std::vector<uint64_t>{id.value});
   sink(more);
-  EXPECT_EQ(heard_->deltas.size(), 1u);
+  EXPECT_EQ(received_->deltas.size(), 1u);
 }
 
 TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
@@ -245,12 +245,12 @@ TEST_F(TextEngineTest, AbortsAndCommandsGoToThePipeline) {
 // The last text comes at once, the finish behind all samples.
 TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
   TextEngine engine({.terminal = "detokenizer", .speech_terminal = "vocoder"}, facts(), tokenizer_, pipeline_);
-  auto heard = std::make_shared<Heard>();
-  const std::vector<wire::TextDelta>& deltas = heard->deltas;
+  auto received = std::make_shared<ReceivedAnswer>();
+  const std::vector<wire::TextDelta>& deltas = received->deltas;
   const auto submit = [&] {
     GenerateRequest request{.prompt = Prompt(TokenPrompt{{1, 2}}), .max_tokens = 8};
     request.speech = wire::SpeechRequest{.voice = "ethan"};
-    return engine.submit(std::move(request), heard);
+    return engine.submit(std::move(request), received);
   };
   const auto play = [&](ReqId id, const std::vector<float>& samples) {
     Buffer bytes(samples.size() * sizeof(float));
@@ -277,14 +277,14 @@ TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
   EXPECT_EQ(deltas[2].text, "") << "the text comes once";
   EXPECT_EQ(deltas[2].finish->reason, wire::FinishReason::kLength);
   EXPECT_EQ(deltas[2].usage.completion_tokens, 3);
-  EXPECT_EQ(heard->samples, (std::vector<float>{0.5f, 0.25f, -1}));
+  EXPECT_EQ(received->samples, (std::vector<float>{0.5f, 0.25f, -1}));
 
-  heard = std::make_shared<Heard>();
+  received = std::make_shared<ReceivedAnswer>();
   const ReqId failed = submit();
   pipeline_.say(failed, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kStop}});
   pipeline_.finish(failed, Status(StatusCode::kUnavailable, "the vocoder stopped"));
-  EXPECT_EQ(heard->deltas.back().finish->reason, wire::FinishReason::kError);
-  EXPECT_EQ(heard->deltas.back().finish->message, "the vocoder stopped");
+  EXPECT_EQ(received->deltas.back().finish->reason, wire::FinishReason::kError);
+  EXPECT_EQ(received->deltas.back().finish->message, "the vocoder stopped");
   pipeline_.wait_begun(1);  // the tokenizer is done with both
 }
 

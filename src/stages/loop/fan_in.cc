@@ -6,13 +6,6 @@
 #include "stages/loop/detach.h"
 
 namespace millrace::loop {
-namespace {
-
-Boxed<std::string> traceparent_of(const LoopRequest& request) {
-  return request.trace ? Boxed<std::string>(request.trace->traceparent) : Boxed<std::string>();
-}
-
-}  // namespace
 
 Status FanIn::on_submit(LoopRequest& request, wire::Payload payload) {
   if (!context_.config.spec.wait_for.empty()) {
@@ -30,10 +23,7 @@ Status FanIn::on_submit(LoopRequest& request, wire::TokenizedRequest generate) {
   sender_.set_targets(request, context_.config.spec.stream_to);
   request.in.started = true;
   generate.id = request.id;
-  work_.add(request, {.kind = WorkEvent::Kind::kGenerate,
-                      .id = request.id,
-                      .request = std::move(generate),
-                      .traceparent = traceparent_of(request)});
+  work_.add(request, {.kind = WorkEvent::Kind::kGenerate, .request = std::move(generate)});
   return ok_status();
 }
 
@@ -116,10 +106,7 @@ Status FanIn::start(LoopRequest& request, Value payload) {
   sender_.set_targets(request, std::move(targets));
   request.in.started = true;
   if (!context_.config.stream_from.empty()) detach(payload);  // the worker holds it while it waits for the stream
-  work_.add(request, {.kind = WorkEvent::Kind::kStart,
-                      .id = request.id,
-                      .body = std::move(payload),
-                      .traceparent = traceparent_of(request)});
+  work_.add(request, {.kind = WorkEvent::Kind::kStart, .body = std::move(payload)});
   streams_.deliver(request);
   return ok_status();
 }

@@ -90,7 +90,7 @@ bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, In
   if (!may_deliver(request)) return false;
   Body delta = take_delta(body);
   if (!work_.add_now(request, from, edge, delta)) {
-    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(delta)});
+    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .from = from, .body = std::move(delta)});
   }
   return true;
 }
@@ -136,12 +136,12 @@ void InputStreams::deliver(LoopRequest& request, const std::string& from, InEdge
       WorkQueue::skip(edge);
       continue;
     }
-    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .id = request.id, .from = from, .body = std::move(chunk)});
+    work_.add(request, {.kind = WorkEvent::Kind::kChunk, .from = from, .body = std::move(chunk)});
   }
   const bool is_complete = edge.total && edge.held.empty();
   if (is_complete && !edge.end_queued && !request.work.resulted) {
     edge.end_queued = true;
-    work_.add(request, {.kind = WorkEvent::Kind::kChunksDone, .id = request.id, .from = from});
+    work_.add(request, {.kind = WorkEvent::Kind::kChunksDone, .from = from});
   }
   acks_.acknowledge_if_due(request.id, from, edge);
 }

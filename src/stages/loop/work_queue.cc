@@ -9,6 +9,9 @@ void WorkQueue::copy_for_wait(WorkEvent& event) {
 }
 
 void WorkQueue::add(LoopRequest& request, WorkEvent event) {
+  event.id = request.id;
+  const bool begins = event.kind == WorkEvent::Kind::kStart || event.kind == WorkEvent::Kind::kGenerate;
+  if (begins && request.trace) event.traceparent = request.trace->traceparent;
   request.work.waiting.push_back(std::move(event));
   if (!request.work.in_line) post_all(request);
   if (!request.work.waiting.empty()) copy_for_wait(request.work.waiting.back());
@@ -73,7 +76,7 @@ void WorkQueue::drop(LoopRequest& request) {
   request.work.waiting.clear();
   if (request.work.state == RequestWork::State::kUnknown) request.work.state = RequestWork::State::kGone;
   if (request.work.state == RequestWork::State::kKnown) {
-    add(request, {.kind = WorkEvent::Kind::kDrop, .id = request.id});
+    add(request, {.kind = WorkEvent::Kind::kDrop});
   }
   requests_.check(request);
 }

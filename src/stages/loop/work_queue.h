@@ -25,6 +25,7 @@ class WorkQueue {
   WorkQueue(LoopContext& context, RequestTable& requests, InputAcks& acks)
       : context_(context), requests_(requests), acks_(acks) {}
 
+  // The id is the request's, and so is the traceparent of what begins it.
   void add(LoopRequest& request, WorkEvent event);
   // A delta for a request of which nothing waits goes straight to the host. False: it has to wait; it is untouched.
   bool add_now(LoopRequest& request, const std::string& from, InEdge& edge, Body& delta);

@@ -68,7 +68,7 @@ struct Incoming {
 // Remembers what it was told; says what the test wants.
 struct ScriptedWorker : Worker {
   struct Log {
-    std::vector<std::string> heard;  // "start 1", "chunk 1 a 7", "done 1 a", "drop 1"
+    std::vector<std::string> calls;  // "start 1", "chunk 1 a 7", "done 1 a", "drop 1"
     std::function<void(ReqId, const Value&, Emit&)> on_start;
     std::function<void(ReqId, const Value&, Emit&)> on_chunk;
     std::vector<std::function<void(Emit&)>> say;  // in the next tick
@@ -78,22 +78,22 @@ struct ScriptedWorker : Worker {
     bool drained = false;  // it was asked to
   };
   explicit ScriptedWorker(std::shared_ptr<Log> log) : log_(std::move(log)) {}
-  void trace(std::string traceparent) override { log_->heard.push_back("trace " + traceparent); }
+  void trace(std::string traceparent) override { log_->calls.push_back("trace " + traceparent); }
   void start(ReqId id, Value payload, Emit& emit) override {
-    log_->heard.push_back(fmt::format("start {}", id.value));
+    log_->calls.push_back(fmt::format("start {}", id.value));
     log_->payloads[id.value] = payload;
     if (log_->on_start) log_->on_start(id, payload, emit);
   }
   void chunk(ReqId id, const std::string& from, Value chunk, Emit& emit) override {
     const int64_t* number = chunk.find("n") ? chunk.find("n")->get<int64_t>() : nullptr;
-    log_->heard.push_back(fmt::format("chunk {} {} {}", id.value, from, number ? *number : -1));
+    log_->calls.push_back(fmt::format("chunk {} {} {}", id.value, from, number ? *number : -1));
     if (log_->on_chunk) log_->on_chunk(id, chunk, emit);
   }
   void chunks_done(ReqId id, const std::string& from, Emit&) override {
-    log_->heard.push_back(fmt::format("done {} {}", id.value, from));
+    log_->calls.push_back(fmt::format("done {} {}", id.value, from));
   }
   void drop(ReqId id) override {
-    log_->heard.push_back(fmt::format("drop {}", id.value));
+    log_->calls.push_back(fmt::format("drop {}", id.value));
     log_->payloads.erase(id.value);
   }
   int tick(int64_t, Emit& emit) override {
@@ -296,8 +296,8 @@ class OneStage : public ::testing::Test {
     return static_cast<std::size_t>(
         std::count_if(all.begin(), all.end(), [id](const auto& a) { return a.id.value == id; }));
   }
-  bool heard(const std::string& what) const {
-    return std::find(log_->heard.begin(), log_->heard.end(), what) != log_->heard.end();
+  bool called(const std::string& what) const {
+    return std::find(log_->calls.begin(), log_->calls.end(), what) != log_->calls.end();
   }
   // Nothing of any request is left.
   void expect_clean() {

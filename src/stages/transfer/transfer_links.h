@@ -69,3 +69,13 @@ struct TransferLinks {
 };
 
 }  // namespace millrace::transfer
+
+namespace millrace {
+
+// The sockets for KV pages, or features of media, of a worker that makes them for another stage, or of that one; once.
+using OpenTransferLinks = std::function<Result<transfer::TransferLinks>()>;
+
+// The same, whose requests are traced by `spans`.
+OpenTransferLinks with_spans(OpenTransferLinks open, StageSpans spans);
+
+}  // namespace millrace
