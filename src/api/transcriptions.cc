@@ -12,6 +12,7 @@
 #include "api/reply.h"
 #include "api/routes.h"
 #include "api/transcription_format.h"
+#include "api/transcription_prompt.h"
 #include "api/unserved_fields.h"
 
 namespace millrace::api {
@@ -19,13 +20,6 @@ namespace {
 
 constexpr std::size_t kMaxFormFieldBytes = 16u << 10;  // of each field but the file
 constexpr std::size_t kShownBytes = 64;
-
-// ISO 639-1 as clients send it, and its name in the instruction: the languages that Qwen3-Omni understands.
-constexpr std::pair<std::string_view, std::string_view> kLanguages[] = {
-    {"en", "English"}, {"zh", "Chinese"},    {"ko", "Korean"},     {"ja", "Japanese"}, {"de", "German"},
-    {"ru", "Russian"}, {"it", "Italian"},    {"fr", "French"},     {"es", "Spanish"},  {"pt", "Portuguese"},
-    {"ms", "Malay"},   {"nl", "Dutch"},      {"id", "Indonesian"}, {"tr", "Turkish"},  {"vi", "Vietnamese"},
-    {"ar", "Arabic"},  {"yue", "Cantonese"}, {"ur", "Urdu"}};
 
 enum class Task : uint8_t { kTranscribe, kTranslate };
 
@@ -35,15 +29,6 @@ struct Form {
   std::string language, prompt, format = "json";
   Json fields = Json::object();  // those that chat has too, by its names
 };
-
-Result<std::string> language_name(const std::string& code) {
-  std::string known;
-  for (const auto& [short_name, name] : kLanguages) {
-    if (http::equals_ignore_case(code, short_name) || http::equals_ignore_case(code, name)) return std::string(name);
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", short_name);
-  }
-  return invalid_argument("language is '{}'; wanted one of {}", code.substr(0, kShownBytes), known);
-}
 
 // A number or a truth value of a form is text; JSON reads it as it would stand in a body.
 Status read_value(const FormPart& part, Json& fields) {
@@ -107,36 +92,16 @@ Result<Form> read_upload(const http::Request& request, Task task) {
   return form;
 }
 
-// As the model's authors ask for it.
-Result<std::string> instruction(const Form& form, Task task) {
-  std::string out = "Translate the audio into English text.";
-  if (task == Task::kTranscribe) {
-    std::string language;
-    if (!form.language.empty()) {
-      ASSIGN_OR_RETURN(language, language_name(form.language));
-      language += ' ';
-    }
-    out = fmt::format("Transcribe the {}audio into text.", language);
-  }
-  if (!form.prompt.empty()) out += fmt::format("\nIts context and spelling: {}", form.prompt);
-  return out;
-}
-
 Result<ChatPrompt> make_prompt(Form& form, Task task, const ModelFacts& model) {
-  ASSIGN_OR_RETURN(const std::string text, instruction(form, task));
-  MediaParts media(model.media);
-  const std::size_t bytes = form.file.size();
-  RETURN_IF_ERROR(media.add_audio(std::move(form.file), "file"));
-  ChatPrompt prompt;
-  ASSIGN_OR_RETURN(prompt.media, std::move(media).list());
-  prompt.media_tokens = MediaTokens(model.media);
-  prompt.source_bytes = bytes;
-  prompt.messages = ChatValue(Json::array(
-      {{{"role", "user"}, {"content", Json::array({{{"type", "audio"}}, {{"type", "text"}, {"text", text}}})}}}));
-  if (model.reasoning_dialect != wire::ReasoningDialect::kNone) {
-    prompt.template_kwargs = ChatValue(Json{{"enable_thinking", false}});
+  std::string text = "Translate the audio into English text.";
+  if (task == Task::kTranscribe) {
+    ASSIGN_OR_RETURN(text, transcription_instruction(form.language, "language"));
   }
-  return prompt;
+  if (!form.prompt.empty()) text += transcription_context(form.prompt);
+  MediaParts media(model.media);
+  RETURN_IF_ERROR(media.add_audio(std::move(form.file), "file"));
+  ASSIGN_OR_RETURN(PromptMediaList list, std::move(media).list());
+  return transcription_prompt(std::move(list), text, model);
 }
 
 Status answer(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, Task task) {

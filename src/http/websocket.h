@@ -37,8 +37,10 @@ class WebSocket {
   // What is queued goes out first.
   virtual void close(CloseCode code, std::string reason) = 0;
   // Of an answer in messages: each line that is written is one, and so are the lines of a response that is sent whole.
-  // One at a time: the next one after WebSocketHandler::on_stream_end().
-  virtual ResponderPtr open_stream(RequestLabel label) = 0;
+  // Several may be open; their messages come in the sequence in which they are written. `on_end`: once, on the io
+  // thread, when the stream has ended, broken off or not, and its last line is queued; not where the connection is gone
+  // before.
+  virtual ResponderPtr open_stream(RequestLabel label, std::function<void()> on_end) = 0;
 };
 
 class WebSocketHandler {
@@ -48,11 +50,9 @@ class WebSocketHandler {
   // The handshake is done.
   virtual void on_open() = 0;
   virtual void on_message(std::string text) = 0;
-  // The stream has ended, broken off or not, and its last line is queued.
-  virtual void on_stream_end() = 0;
   // The server accepts no more connections: close when what runs is done. Once.
   virtual void on_drain() = 0;
-  // The connection is gone, and an open stream's client with it. Nothing follows.
+  // The connection is gone, and the client of each open stream with it. Nothing follows.
   virtual void on_close() = 0;
 };
 

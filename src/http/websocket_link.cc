@@ -10,6 +10,8 @@
 #include <boost/beast/websocket/stream.hpp>
 // clang-format on
 
+#include <algorithm>
+
 #include "base/log.h"
 
 namespace millrace::http {
@@ -154,30 +156,28 @@ void WebSocketLink::read_again() {
   read_next();
 }
 
-ResponderPtr WebSocketLink::open_stream(RequestLabel label) {
-  auto exchange = std::make_shared<Exchange>(hub_, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->take_stream();
+ResponderPtr WebSocketLink::open_stream(RequestLabel label, std::function<void()> on_end) {
+  const auto which = std::make_shared<std::weak_ptr<Exchange>>();  // known in the next line
+  auto exchange = std::make_shared<Exchange>(hub_, [weak = weak_from_this(), which] {
+    const auto self = weak.lock();
+    const auto answer = which->lock();
+    if (self && answer) self->take_stream(answer);
   });
+  *which = exchange;
   exchange->set_label(std::move(label));
   ResponderPtr responder = make_responder(exchange);
   bool gone = false;
   {
     std::lock_guard lock(mutex_);
-    CHECK(answer_ == nullptr);
     gone = gone_;
-    if (!gone) answer_ = exchange;
+    if (!gone) streams_.push_back({exchange, std::move(on_end)});
   }
   if (gone) exchange->client_gone();
   return responder;
 }
 
-void WebSocketLink::take_stream() {
-  std::shared_ptr<Exchange> answer;
-  {
-    std::lock_guard lock(mutex_);
-    answer = answer_;
-  }
-  if (!answer || done_) return;
+void WebSocketLink::take_stream(const std::shared_ptr<Exchange>& answer) {
+  if (done_) return;
   if (answer->too_slow()) {
     context_.counters.slow_readers.fetch_add(1, std::memory_order_relaxed);
     return finish();
@@ -197,19 +197,24 @@ void WebSocketLink::take_stream() {
       if (!line.empty()) queue_.push_back({std::string(line), answer, complete ? 0 : bytes});
     }
   }
-  if (taken.ended) end_stream();
+  if (taken.ended) end_stream(answer);
   pump();
 }
 
-void WebSocketLink::end_stream() {
+void WebSocketLink::end_stream(const std::shared_ptr<Exchange>& answer) {
+  std::function<void()> on_end;
   {
     std::lock_guard lock(mutex_);
-    answer_->detach();
-    answer_.reset();
+    const auto found =
+        std::find_if(streams_.begin(), streams_.end(), [&](const OpenStream& one) { return one.answer == answer; });
+    if (found == streams_.end()) return;
+    on_end = std::move(found->on_end);
+    streams_.erase(found);
   }
+  answer->detach();
   last_message_ = Clock::now();
   on_change_();
-  guarded([&] { handler_->on_stream_end(); });
+  guarded(on_end);
 }
 
 void WebSocketLink::poke() {
@@ -279,7 +284,7 @@ void WebSocketLink::on_written() {
 
 WebSocketLink::Clock::time_point WebSocketLink::idle_deadline() const {
   std::lock_guard lock(mutex_);
-  if (!open_ || done_ || closing_ || answer_ || close_wanted_) return Clock::time_point::max();
+  if (!open_ || done_ || closing_ || !streams_.empty() || close_wanted_) return Clock::time_point::max();
   return last_message_ + context_.options.limits.websocket_idle_timeout;
 }
 
@@ -295,18 +300,18 @@ void WebSocketLink::drain() {
 
 void WebSocketLink::finish() {
   if (std::exchange(done_, true)) return;
-  std::shared_ptr<Exchange> answer;
+  std::vector<OpenStream> streams;
   std::deque<Message> dropped;
   {
     std::lock_guard lock(mutex_);
     gone_ = true;
-    answer.swap(answer_);
+    streams.swap(streams_);
     dropped.swap(queue_);
     unread_ = 0;
   }
-  if (answer) {
-    answer->detach();
-    if (answer->client_gone()) context_.counters.disconnects.fetch_add(1, std::memory_order_relaxed);
+  for (const OpenStream& stream : streams) {
+    stream.answer->detach();
+    if (stream.answer->client_gone()) context_.counters.disconnects.fetch_add(1, std::memory_order_relaxed);
   }
   const std::shared_ptr<WebSocketHandler> handler = std::move(handler_);
   guarded([&] { handler->on_close(); });

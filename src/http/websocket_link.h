@@ -1,6 +1,6 @@
 // WebSocketLink: the WebSocket of one connection, over Boost.Beast. Internal to http/.
 //
-// Two ways lead into its queue of messages: send(), and the stream, an Exchange whose other end is here instead of in
+// Two ways lead into its queue of messages: send(), and streams, each an Exchange whose other end is here instead of in
 // the Session. What a stream has written counts as unsent until the socket has taken it, so the limits of slow readers
 // and the flow control of answers are those of every other response.
 //
@@ -25,6 +25,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "http/exchange.h"
 #include "http/request_head.h"
@@ -58,7 +59,7 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
 
   void send(std::string text) override;
   void close(CloseCode code, std::string reason) override;
-  ResponderPtr open_stream(RequestLabel label) override;
+  ResponderPtr open_stream(RequestLabel label, std::function<void()> on_end) override;
 
  private:
   struct Message {
@@ -72,8 +73,8 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
   void on_read();
   void handle(std::string text);
   void read_again();
-  void take_stream();
-  void end_stream();
+  void take_stream(const std::shared_ptr<Exchange>& answer);
+  void end_stream(const std::shared_ptr<Exchange>& answer);
   void pump();
   void on_written();
   void poke();
@@ -92,7 +93,11 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
   mutable std::mutex mutex_;  // guards what follows
   std::deque<Message> queue_;
   std::size_t unread_ = 0;  // bytes of send() that the socket has not taken
-  std::shared_ptr<Exchange> answer_;
+  struct OpenStream {
+    std::shared_ptr<Exchange> answer;
+    std::function<void()> on_end;
+  };
+  std::vector<OpenStream> streams_;
   std::optional<std::pair<CloseCode, std::string>> close_wanted_;
   bool gone_ = false;
 };

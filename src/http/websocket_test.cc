@@ -49,7 +49,7 @@ class TestHandler : public WebSocketHandler {
     if (text == "throw") throw std::runtime_error("as asked");
     if (text.starts_with("echo ")) return socket_->send(text.substr(5));
     if (text.starts_with("size ")) return socket_->send(std::to_string(text.size()));
-    auto responder = socket_->open_stream({"GET", "/ws", "r", ""});
+    auto responder = socket_->open_stream({"GET", "/ws", "r", ""}, [seen = seen_] { seen->note(seen->ended); });
     responder->on_disconnect([seen = seen_] { seen->note(seen->gone); });
     if (text == "complete") return static_cast<void>(responder->send({.status = 429, .body = "a\nb\n"}));
     if (text == "drop") return;
@@ -62,7 +62,6 @@ class TestHandler : public WebSocketHandler {
     for (int i = 0; i < std::stoi(text); ++i) responder->write("line " + std::to_string(i) + "\n");
     responder->end("last\n");
   }
-  void on_stream_end() override { seen_->note(seen_->ended); }
   void on_drain() override {
     seen_->note(seen_->drained);
     socket_->close(CloseCode::kStopping, "drained");

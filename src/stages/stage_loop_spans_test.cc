@@ -75,7 +75,7 @@ TEST_F(StageLoopSpans, OneThatIsDoneIsOneSpanBelowItsServers) {
   EXPECT_EQ(count_of(span, "relay_bytes_out"), 4096);
   // The next stage gets the server's span for its parent too, and so does the worker.
   EXPECT_EQ(out("x")->chunks().at(0).opening->traceparent, kParent);
-  EXPECT_EQ(log_->calls, (std::vector<std::string>{"trace " + traceparent_, "start 1"}));
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"trace " + traceparent_, "start 1", "drop 1"}));
 }
 
 TEST_F(StageLoopSpans, AStreamIsOneSpanHoweverManyChunksItHas) {

@@ -2,6 +2,7 @@
 and OpenAI's own client."""
 import base64
 import concurrent.futures
+import json
 import os
 import pathlib
 import struct
@@ -11,8 +12,9 @@ import pytest
 
 from harness import Server, wait_until
 from omni_model import audio, clip, speaking_model
-from test_omni import wav
+from test_omni import upload, wav
 from test_speech import at_rest
+from tool_model import tool_model
 from vision_model import picture
 from websocket import BINARY, CLOSE, TEXT, Refused, WebSocket
 
@@ -130,6 +132,51 @@ def test_an_item_with_a_sound_is_what_was_committed(speaker):
             answers.append(session.answer()[-1]["response"])
     assert answers[0]["output"][0]["content"] == answers[1]["output"][0]["content"]
     assert answers[0]["usage"]["input_tokens"] == answers[1]["usage"]["input_tokens"]
+
+
+def test_a_transcript_of_speech_is_that_of_an_upload(speaker):
+    """The model's weights are random: what it writes may have no end, which is a failure beside the same deltas."""
+    pcm = pcm_of("click.wav")
+    _, _, first = upload(speaker, [("file", "a.wav", wav(pcm, 24000)), ("max_tokens", None, b"1")])
+    limit = 4 * json.loads(first)["usage"]["input_token_details"]["audio_tokens"] + 64
+    status, _, body = upload(speaker, [("file", "a.wav", wav(pcm, 24000)), ("max_tokens", None, str(limit).encode())])
+    assert status == 200, body
+    kind = "conversation.item.input_audio_transcription."
+    with Session(speaker, audio={"input": {"turn_detection": None, "transcription": {"model": speaker.model}}}, **TEXT_ONLY) as session:
+        session.send({"type": "input_audio_buffer.append", "audio": encoded(pcm)})
+        session.send({"type": "input_audio_buffer.commit"})
+        item = session.expect("input_audio_buffer.committed")["item_id"]
+        session.expect("conversation.item.added")
+        session.expect("conversation.item.done")
+        events = [session.read()]
+        while events[-1]["type"] == kind + "delta":
+            events.append(session.read())
+        assert {event["item_id"] for event in events} == {item} and events[-1]["type"] in (kind + "completed", kind + "failed")
+        assert "".join(deltas(events, kind + "delta")).strip() == json.loads(body)["text"]
+        assert session.refused({"type": "session.update", "session": {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}})["param"] == "session.audio.input.transcription.model"
+
+
+def test_a_function_is_called_and_its_output_goes_on(tmp_path):
+    tool = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {"enum": ["paris", "rome"]}}, "required": ["city"], "additionalProperties": False}}
+    with Server(model=tool_model(tmp_path / "demo")) as server, Session(server, tools=[tool], temperature=0, max_output_tokens=100) as session:
+        session.say([{"type": "input_text", "text": "How is the weather?"}])
+        events = session.answer(tool_choice="required")
+        done = events[-1]["response"]
+        calls = done["output"]  # one or several, as the model likes
+        assert {(call["type"], call["name"]) for call in calls} == {("function_call", "weather")}
+        assert json.loads(calls[0]["arguments"])["city"] in ("paris", "rome")
+        assert "".join(deltas(events, "response.function_call_arguments.delta")) == "".join(call["arguments"] for call in calls)
+        for call in calls:
+            session.send({"type": "conversation.item.create", "item": {"type": "function_call_output", "call_id": call["call_id"], "output": "sunny"}})
+            session.until("conversation.item.done")
+        events = session.answer(tool_choice="none")
+        asked = [{"role": "user", "content": "How is the weather?"},
+                 {"role": "assistant", "content": "", "tool_calls": [{"id": call["call_id"], "type": "function", "function": {"name": "weather", "arguments": call["arguments"]}} for call in calls]},
+                 *({"role": "tool", "tool_call_id": call["call_id"], "content": "sunny"} for call in calls)]
+        function = {"type": "function", "function": {key: tool[key] for key in ("name", "parameters")}}
+        found = server.chat_answer({"messages": asked, "tools": [function], "tool_choice": "none", "temperature": 0, "max_tokens": 100,
+                                    "chat_template_kwargs": {"enable_thinking": False}})
+        assert "".join(deltas(events, "response.output_text.delta")) == found["choices"][0]["message"]["content"]
 
 
 def test_a_turn_that_is_heard_is_answered(speaker):

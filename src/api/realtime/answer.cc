@@ -1,28 +1,44 @@
 #include "api/realtime/answer.h"
 
+#include <utility>
+
 #include "api/realtime/server_events.h"
 #include "api/realtime/turn_detection_fields.h"
+#include "api/reply_format.h"
 
 namespace millrace::api {
 
-RealtimeItem RealtimeAnswer::item() const {
-  RealtimeItem out{.id = facts.item_id,
-                   .role = "assistant",
-                   .status = status,
-                   .spoken = facts.config.audio,
-                   .spoken_samples = 0,
-                   .parts = {}};
-  if (out.status == "cancelled" || out.status == "failed") out.status = "incomplete";
-  if (!done) return out;
-  out.parts.push_back({text, {}});
-  out.spoken_samples = static_cast<int64_t>(samples);
-  return out;
+RealtimeItem RealtimeAnswer::placeholder() const {
+  return {.id = facts.item_id,
+          .role = "assistant",
+          .status = "in_progress",
+          .spoken = facts.config.audio,
+          .spoken_samples = 0,
+          .parts = {}};
+}
+
+RealtimeItem& RealtimeAnswer::open(RealtimeItem::Kind kind) {
+  RealtimeItem item = placeholder();
+  if (!items.empty()) item.id = make_id("item_");
+  item.kind = kind;
+  is_open = true;
+  return items.emplace_back(std::move(item));
+}
+
+void RealtimeAnswer::close(const std::string& item_status) {
+  if (!std::exchange(is_open, false)) return;
+  RealtimeItem& item = items.back();
+  item.status = item_status;
+  item.parts.push_back({std::exchange(text, {}), {}});
+  item.spoken_samples = static_cast<int64_t>(samples);
 }
 
 nlohmann::ordered_json RealtimeAnswer::json(const nlohmann::ordered_json& details,
                                             const nlohmann::ordered_json& usage) const {
   nlohmann::ordered_json output = nlohmann::ordered_json::array();
-  if (done && opened) output.push_back(item_json(item(), facts.dialect));
+  for (const RealtimeItem& item : items) {
+    if (done) output.push_back(item_json(item, facts.dialect));
+  }
   nlohmann::ordered_json out = {
       {"id", facts.id},
       {"object", "realtime.response"},
@@ -46,6 +62,7 @@ nlohmann::ordered_json RealtimeAnswer::json(const nlohmann::ordered_json& detail
 }
 
 nlohmann::ordered_json failed_event(RealtimeAnswer& answer, const ApiError& error) {
+  answer.close("incomplete");
   answer.status = "failed";
   answer.done = true;
   const nlohmann::ordered_json shown = {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "api/error.h"
 #include "api/realtime/conversation.h"
@@ -31,16 +32,24 @@ struct RealtimeAnswer {
 
   explicit RealtimeAnswer(Facts given) : facts(std::move(given)) {}
 
-  // The item as it stands.
-  RealtimeItem item() const;
+  // What stands for it in the conversation until it is complete.
+  RealtimeItem placeholder() const;
+  // Begins an item; the one before has ended. The first one has facts.item_id.
+  RealtimeItem& open(RealtimeItem::Kind kind);
+  // The open item is complete, or as complete as it will be.
+  void close(const std::string& item_status);
+  // Of the open item, or the last one.
+  std::string previous_id() const { return items.size() < 2 ? facts.previous_item_id : items[items.size() - 2].id; }
   // `response` of response.created and response.done. `details`: status_details; `usage`: null where there is none.
   nlohmann::ordered_json json(const nlohmann::ordered_json& details, const nlohmann::ordered_json& usage) const;
 
   const Facts facts;
   std::atomic<const char*> cancel_reason{"client_cancelled"};
 
-  bool opened = false, done = false;  // its item was announced; response.done is written
-  std::string text;                   // or the transcript
+  std::vector<RealtimeItem> items;  // that were announced
+  bool is_open = false;             // the last of them
+  bool done = false;                // response.done is written
+  std::string text;                 // of the open item: text, transcript or arguments
   std::size_t samples = 0;
   std::string status = "in_progress";
 };

@@ -11,8 +11,9 @@
 namespace millrace::api {
 namespace {
 
-nlohmann::ordered_json chat_of(nlohmann::ordered_json messages, const SessionConfig& config) {
+Result<nlohmann::ordered_json> chat_of(nlohmann::ordered_json messages, const SessionConfig& config) {
   nlohmann::ordered_json out = {{"messages", std::move(messages)}};
+  RETURN_IF_ERROR(add_tools(config, out));
   for (const auto& [key, value] : config.sampling.items()) {
     if (config.audio || !key.starts_with("talker_")) out[key] = value;
   }
@@ -37,7 +38,8 @@ Result<RealtimeRequest> make_realtime_request(const Conversation& conversation, 
                                               const ModelFacts& model) {
   MediaParts media(model.media, MediaDialect::kResponses);  // whose parts in the messages stand for what it has taken
   ASSIGN_OR_RETURN(nlohmann::ordered_json messages, conversation.messages(config.instructions, media));
-  const std::string text = chat_of(std::move(messages), config).dump();
+  ASSIGN_OR_RETURN(const nlohmann::ordered_json chat, chat_of(std::move(messages), config));
+  const std::string text = chat.dump();
   ASSIGN_OR_RETURN(const Json body, parse_json(text));
   ASSIGN_OR_RETURN(CommonFields fields, read_common(body, text, model, kOpenAiDialect));
   wire::SamplingParams& params = fields.sampling.params;

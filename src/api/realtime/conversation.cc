@@ -5,6 +5,7 @@
 
 #include "api/content_blocks.h"
 #include "api/realtime/limits.h"
+#include "api/realtime/server_events.h"
 
 namespace millrace::api {
 namespace {
@@ -12,17 +13,30 @@ namespace {
 bool is_audio(const RealtimePart& part) { return part.media && part.media->media.kind == wire::MediaKind::kAudio; }
 
 nlohmann::ordered_json part_json(const RealtimeItem& item, const RealtimePart& part, const RealtimeDialect& dialect) {
-  if (is_audio(part)) return {{"type", "input_audio"}, {"transcript", nullptr}};
+  if (is_audio(part)) return {{"type", "input_audio"}, {"transcript", or_null(part.text)}};
   if (part.media) return {{"type", "input_image"}};
   if (item.role != "assistant") return {{"type", "input_text"}, {"text", part.text}};
   if (item.spoken) return {{"type", dialect.audio_part}, {"transcript", part.text}};
   return {{"type", dialect.text_part}, {"text", part.text}};
 }
 
+void add_function_item(const RealtimeItem& item, nlohmann::ordered_json& messages) {
+  const std::string text = item.parts.empty() ? "" : item.parts.front().text;
+  if (item.kind == RealtimeItem::Kind::kOutput) {
+    messages.push_back({{"role", "tool"}, {"tool_call_id", item.call_id}, {"content", text}});
+    return;
+  }
+  if (messages.empty() || messages.back()["role"] != "assistant") {
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
+  }
+  messages.back()["tool_calls"].push_back(
+      {{"id", item.call_id}, {"type", "function"}, {"function", {{"name", item.name}, {"arguments", text}}}});
+}
+
 }  // namespace
 
 std::size_t RealtimeItem::bytes() const {
-  std::size_t out = 0;
+  std::size_t out = name.size() + call_id.size();
   for (const RealtimePart& part : parts)
     out += part.text.size() + (part.media ? part.media->media.bytes.bytes.size() : 0);
   return out;
@@ -34,6 +48,17 @@ std::size_t RealtimeItem::media() const {
 }
 
 nlohmann::ordered_json item_json(const RealtimeItem& item, const RealtimeDialect& dialect) {
+  if (item.kind != RealtimeItem::Kind::kMessage) {
+    const bool call = item.kind == RealtimeItem::Kind::kCall;
+    nlohmann::ordered_json out = {{"id", item.id},
+                                  {"object", "realtime.item"},
+                                  {"type", call ? "function_call" : "function_call_output"},
+                                  {"status", item.status},
+                                  {"call_id", item.call_id}};
+    if (call) out["name"] = item.name;
+    out[call ? "arguments" : "output"] = item.parts.empty() ? "" : item.parts.front().text;
+    return out;
+  }
   nlohmann::ordered_json content = nlohmann::ordered_json::array();
   for (const RealtimePart& part : item.parts) content.push_back(part_json(item, part, dialect));
   return {{"id", item.id},         {"object", "realtime.item"}, {"type", "message"},
@@ -106,6 +131,10 @@ Result<nlohmann::ordered_json> Conversation::messages(const std::string& instruc
   nlohmann::ordered_json out = nlohmann::ordered_json::array();
   if (!instructions.empty()) out.push_back({{"role", "system"}, {"content", instructions}});
   for (const RealtimeItem& item : items_) {
+    if (item.kind != RealtimeItem::Kind::kMessage) {
+      add_function_item(item, out);
+      continue;
+    }
     ChatContent content;
     for (const RealtimePart& part : item.parts) {
       if (!part.media) {

@@ -20,16 +20,20 @@
 namespace millrace::api {
 
 struct RealtimePart {
-  std::string text;                 // or the transcript of what was spoken
+  std::string text;                 // or the transcript of what was spoken; of an audio of the user: "" without one
   std::optional<PromptItem> media;  // nullopt: it is a text
 };
 
 struct RealtimeItem {
+  enum class Kind : uint8_t { kMessage, kCall, kOutput };  // a function's call has its arguments as its one text
+
   std::string id, role;
   std::string status = "completed";
   bool spoken = false;         // of the assistant: its text is a transcript
   int64_t spoken_samples = 0;  // of this server
   std::vector<RealtimePart> parts;
+  Kind kind = Kind::kMessage;
+  std::string name, call_id;  // of a call; an output has the call's id
 
   std::size_t bytes() const;
   std::size_t media() const;
@@ -53,7 +57,8 @@ class Conversation {
   std::size_t bytes() const;
 
   // As the messages of a chat, with `instructions` as a system's before them. Parts that stand for media are
-  // {"type": "audio"} and {"type": "image"}; `media` gets them in their sequence. Items without a text are left out.
+  // {"type": "audio"} and {"type": "image"}; `media` gets them in their sequence. Messages without a text are left out.
+  // A call belongs to the assistant's message before it, or is one alone.
   Result<nlohmann::ordered_json> messages(const std::string& instructions, MediaParts& media) const;
 
  private:

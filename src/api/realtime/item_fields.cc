@@ -7,6 +7,7 @@
 #include "api/realtime/limits.h"
 #include "api/realtime/members.h"
 #include "api/reply_format.h"
+#include "api/tool_fields.h"
 #include "media/data_url.h"
 
 namespace millrace::api {
@@ -65,21 +66,52 @@ Result<RealtimePart> read_part(const Json& part, const std::string& role, const 
   return out;
 }
 
+// Its id, where the client has one.
+Status read_item_name(const Json& item, RealtimeItem& out) {
+  RETURN_IF_ERROR(json_read(item, "id", out.id).with_prefix(kItem));
+  if (!out.id.empty() && out.id.size() <= kMaxRealtimeIdBytes && out.id != "root") return ok_status();
+  return invalid_argument("item.id is '{}' of {} bytes; wanted 1 to {}, and not \"root\"",
+                          out.id.substr(0, kShownBytes), out.id.size(), kMaxRealtimeIdBytes);
+}
+
+// The call of a function, or what came of one.
+Status read_function_item(const Json& item, bool call, RealtimeItem& out) {
+  out.kind = call ? RealtimeItem::Kind::kCall : RealtimeItem::Kind::kOutput;
+  out.role = call ? "assistant" : "tool";
+  const char* const text = call ? "arguments" : "output";
+  RETURN_IF_ERROR(call ? check_members(item, kItem, {"type", "id", "object", "status", "call_id", "name", "arguments"})
+                       : check_members(item, kItem, {"type", "id", "object", "status", "call_id", "output"}));
+  ASSIGN_OR_RETURN(out.call_id, read_block_string(item, "call_id", kItem));
+  if (out.call_id.empty() || out.call_id.size() > kMaxRealtimeIdBytes) {
+    return invalid_argument("item.call_id has {} bytes; wanted 1 to {}", out.call_id.size(), kMaxRealtimeIdBytes);
+  }
+  if (call) {
+    ASSIGN_OR_RETURN(out.name, read_block_string(item, "name", kItem));
+    std::set<std::string> names;
+    RETURN_IF_ERROR(check_tool_name(out.name, kItem, names));
+  }
+  ASSIGN_OR_RETURN(std::string content, read_block_string(item, text, kItem));
+  out.parts.push_back({std::move(content), {}});
+  return ok_status();
+}
+
 }  // namespace
 
 Result<RealtimeItem> read_item(const Json& item, const ModelFacts& model) {
   ASSIGN_OR_RETURN(const std::string type, read_block_type(item, kItem));
-  if (type != "message") {
-    return error(StatusCode::kUnsupported, "item.type is '{}'; wanted 'message': no others are served",
+  const bool call = type == "function_call";
+  if (type != "message" && !call && type != "function_call_output") {
+    return error(StatusCode::kUnsupported, "item.type is '{}'; wanted message, function_call or function_call_output",
                  type.substr(0, kShownBytes));
   }
-  RETURN_IF_ERROR(check_members(item, kItem, {"type", "id", "object", "status", "role", "content"}));
   RealtimeItem out{.id = make_id("item_")};
-  RETURN_IF_ERROR(json_read(item, "id", out.id).with_prefix(kItem));
-  if (out.id.empty() || out.id.size() > kMaxRealtimeIdBytes || out.id == "root") {
-    return invalid_argument("item.id is '{}' of {} bytes; wanted 1 to {}, and not \"root\"",
-                            out.id.substr(0, kShownBytes), out.id.size(), kMaxRealtimeIdBytes);
+  if (type != "message") {
+    RETURN_IF_ERROR(read_item_name(item, out));
+    RETURN_IF_ERROR(read_function_item(item, call, out));
+    return out;
   }
+  RETURN_IF_ERROR(check_members(item, kItem, {"type", "id", "object", "status", "role", "content"}));
+  RETURN_IF_ERROR(read_item_name(item, out));
   ASSIGN_OR_RETURN(out.role, read_block_string(item, "role", kItem));
   if (out.role != "user" && out.role != "assistant" && out.role != "system") {
     return invalid_argument("item.role is '{}'; wanted user, assistant or system", out.role.substr(0, kShownBytes));

@@ -27,9 +27,9 @@ nlohmann::ordered_json details_of(const std::string& status, const char* cancel_
 nlohmann::ordered_json RealtimeFormat::event(std::string_view type, bool of_part) const {
   nlohmann::ordered_json out = server_event(type);
   out["response_id"] = answer_->facts.id;
-  if (of_part) out["item_id"] = answer_->facts.item_id;
-  out["output_index"] = 0;
-  if (of_part) out["content_index"] = 0;
+  if (of_part) out["item_id"] = answer_->items.back().id;
+  out["output_index"] = answer_->items.size() - 1;
+  if (of_part && answer_->items.back().kind == RealtimeItem::Kind::kMessage) out["content_index"] = 0;
   return out;
 }
 
@@ -45,37 +45,80 @@ void RealtimeFormat::write(const nlohmann::ordered_json& event, EventWriter& out
 
 void RealtimeFormat::add_delta(std::string_view type, std::string_view delta, EventWriter& out) const {
   nlohmann::ordered_json delta_event = event(type, true);
+  if (answer_->items.back().kind == RealtimeItem::Kind::kCall) delta_event["call_id"] = answer_->items.back().call_id;
   delta_event["delta"] = delta;
   write(delta_event, out);
 }
 
+// Where there may be calls, a message begins with its first text.
 void RealtimeFormat::opening(const ChoiceState& /*choice*/, EventWriter& out) {
-  answer_->opened = true;
-  const nlohmann::ordered_json item = item_json(answer_->item(), answer_->facts.dialect);
-  nlohmann::ordered_json added = event("response.output_item.added", false);
-  added["item"] = item;
-  write(added, out);
-  if (answer_->facts.in_conversation) {
-    nlohmann::ordered_json created =
-        server_event(answer_->facts.dialect.beta ? "conversation.item.created" : "conversation.item.added");
-    created["previous_item_id"] = or_null(answer_->facts.previous_item_id);
-    created["item"] = item;
-    write(created, out);
-  }
+  if (!answer_->facts.config.calls()) open_item(RealtimeItem::Kind::kMessage, out);
+}
+
+void RealtimeFormat::open_item(RealtimeItem::Kind kind, EventWriter& out) {
+  const nlohmann::ordered_json item = item_json(answer_->open(kind), answer_->facts.dialect);
+  write_item(item, out);
+  if (kind != RealtimeItem::Kind::kMessage) return;
   nlohmann::ordered_json part_added = event("response.content_part.added", true);
   part_added["part"] = part();
   write(part_added, out);
 }
 
+void RealtimeFormat::write_item(const nlohmann::ordered_json& item, EventWriter& out) const {
+  nlohmann::ordered_json added = event("response.output_item.added", false);
+  added["item"] = item;
+  write(added, out);
+  if (!answer_->facts.in_conversation) return;
+  nlohmann::ordered_json created =
+      server_event(answer_->facts.dialect.beta ? "conversation.item.created" : "conversation.item.added");
+  created["previous_item_id"] = or_null(answer_->previous_id());
+  created["item"] = item;
+  write(created, out);
+}
+
 void RealtimeFormat::events(const ChoiceState& choice, EventWriter& out) {
-  std::string more = choice.text;
-  for (const wire::OutputEvent& each : choice.events) {
-    if (each.kind == wire::OutputEvent::Kind::kText) more += each.text;  // reasoning has no event
+  add_text(choice.text, out);
+  for (const wire::OutputEvent& each : choice.events) add(each, out);
+  if (choice.finish) write_end(choice, out);
+}
+
+void RealtimeFormat::add(const wire::OutputEvent& event, EventWriter& out) {
+  using Kind = wire::OutputEvent::Kind;
+  switch (event.kind) {
+    case Kind::kText:
+      return add_text(event.text, out);
+    case Kind::kReasoning:  // has no event
+      return;
+    case Kind::kCallBegin:
+      return begin_call(event.text, out);
+    case Kind::kArguments:
+      answer_->text += event.text;
+      return add_delta("response.function_call_arguments.delta", event.text, out);
+    case Kind::kCallEnd:
+      return close_item("completed", out);
+  }
+}
+
+// The space that stands between calls is no message.
+void RealtimeFormat::add_text(std::string_view more, EventWriter& out) {
+  if (more.empty()) return;
+  if (!answer_->is_open) {
+    const std::size_t begin = answer_->items.empty() ? 0 : more.find_first_not_of(" \t\r\n");
+    if (begin == std::string_view::npos) return;
+    more.remove_prefix(begin);
+    open_item(RealtimeItem::Kind::kMessage, out);
   }
   answer_->text += more;
   const RealtimeDialect& dialect = answer_->facts.dialect;
-  if (!more.empty()) add_delta(answer_->facts.config.audio ? dialect.transcript_delta : dialect.text_delta, more, out);
-  if (choice.finish) write_end(choice, out);
+  add_delta(answer_->facts.config.audio ? dialect.transcript_delta : dialect.text_delta, more, out);
+}
+
+void RealtimeFormat::begin_call(const std::string& name, EventWriter& out) {
+  close_item("completed", out);
+  RealtimeItem& item = answer_->open(RealtimeItem::Kind::kCall);
+  item.name = name;
+  item.call_id = make_id("call_");
+  write_item(item_json(item, answer_->facts.dialect), out);
 }
 
 Status RealtimeFormat::audio(std::span<const float> samples, EventWriter& out) {
@@ -92,31 +135,49 @@ Status RealtimeFormat::audio(std::span<const float> samples, EventWriter& out) {
   return ok_status();
 }
 
-void RealtimeFormat::write_end(const ChoiceState& choice, EventWriter& out) const {
-  answer_->status = status_of(*choice.finish);
-  answer_->done = true;
+void RealtimeFormat::write_text_done(EventWriter& out) const {
+  const bool audio = answer_->facts.config.audio;
   const RealtimeDialect& dialect = answer_->facts.dialect;
-  if (answer_->facts.config.audio) write(event(dialect.audio_done, true), out);
-  nlohmann::ordered_json text_done =
-      event(answer_->facts.config.audio ? dialect.transcript_done : dialect.text_done, true);
-  text_done[answer_->facts.config.audio ? "transcript" : "text"] = answer_->text;
+  if (audio) write(event(dialect.audio_done, true), out);
+  nlohmann::ordered_json text_done = event(audio ? dialect.transcript_done : dialect.text_done, true);
+  text_done[audio ? "transcript" : "text"] = answer_->text;
   write(text_done, out);
   nlohmann::ordered_json part_done = event("response.content_part.done", true);
   part_done["part"] = part();
   write(part_done, out);
-  const nlohmann::ordered_json item = item_json(answer_->item(), dialect);
-  nlohmann::ordered_json item_done = event("response.output_item.done", false);
-  item_done["item"] = item;
-  write(item_done, out);
-  if (answer_->facts.in_conversation && !dialect.beta) {
-    nlohmann::ordered_json in_conversation = server_event("conversation.item.done");
-    in_conversation["previous_item_id"] = or_null(answer_->facts.previous_item_id);
-    in_conversation["item"] = item;
-    write(in_conversation, out);
+}
+
+void RealtimeFormat::close_item(const std::string& item_status, EventWriter& out) {
+  if (!answer_->is_open) return;
+  RealtimeItem& item = answer_->items.back();
+  if (item.kind == RealtimeItem::Kind::kMessage) {
+    write_text_done(out);
+  } else {
+    nlohmann::ordered_json done = event("response.function_call_arguments.done", true);
+    done["call_id"] = item.call_id;
+    done["name"] = item.name;
+    done["arguments"] = answer_->text;
+    write(done, out);
   }
+  answer_->close(item_status);
+  const nlohmann::ordered_json shown = item_json(item, answer_->facts.dialect);
+  nlohmann::ordered_json item_done = event("response.output_item.done", false);
+  item_done["item"] = shown;
+  write(item_done, out);
+  if (!answer_->facts.in_conversation || answer_->facts.dialect.beta) return;
+  nlohmann::ordered_json in_conversation = server_event("conversation.item.done");
+  in_conversation["previous_item_id"] = or_null(answer_->previous_id());
+  in_conversation["item"] = shown;
+  write(in_conversation, out);
+}
+
+void RealtimeFormat::write_end(const ChoiceState& choice, EventWriter& out) {
+  const std::string status = status_of(*choice.finish);
+  close_item(status == "cancelled" ? "incomplete" : status, out);
+  answer_->status = status;
+  answer_->done = true;
   nlohmann::ordered_json done = server_event("response.done");
-  done["response"] =
-      answer_->json(details_of(answer_->status, answer_->cancel_reason.load()), usage_json(choice.usage));
+  done["response"] = answer_->json(details_of(status, answer_->cancel_reason.load()), usage_json(choice.usage));
   write(done, out);
 }
 

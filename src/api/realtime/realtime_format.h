@@ -1,4 +1,5 @@
-// RealtimeFormat: the events of one response, one line each, from response.output_item.added to response.done.
+// RealtimeFormat: the events of one response, one line each, from response.output_item.added to response.done. Its
+// items are a message, and calls of functions where the session has tools: each begins when the one before has ended.
 //
 // Owner: the Reply. Thread safety: as ReplyFormat.
 #pragma once
@@ -32,7 +33,14 @@ class RealtimeFormat : public ReplyFormat {
   nlohmann::ordered_json event(std::string_view type, bool of_part) const;
   nlohmann::ordered_json part() const;
   void write(const nlohmann::ordered_json& event, EventWriter& out) const;
-  void write_end(const ChoiceState& choice, EventWriter& out) const;
+  void open_item(RealtimeItem::Kind kind, EventWriter& out);
+  void write_item(const nlohmann::ordered_json& item, EventWriter& out) const;
+  void add(const wire::OutputEvent& event, EventWriter& out);
+  void add_text(std::string_view more, EventWriter& out);
+  void begin_call(const std::string& name, EventWriter& out);
+  void close_item(const std::string& item_status, EventWriter& out);
+  void write_text_done(EventWriter& out) const;
+  void write_end(const ChoiceState& choice, EventWriter& out);
   nlohmann::ordered_json usage_json(const wire::Usage& usage) const;
   void add_delta(std::string_view type, std::string_view delta, EventWriter& out) const;
 

@@ -53,7 +53,7 @@ TEST_F(RealtimeLimitsTest, WhatIsNotServedIsRefusedByItsName) {
   EXPECT_EQ(update(R"("audio":{"output":{"speed":2}})"), "session.audio.output.speed");
   EXPECT_EQ(update(R"("audio":{"input":{"format":{"type":"audio/pcmu"}}})"), "session.audio.input.format.type");
   EXPECT_EQ(update(R"("audio":{"input":{"transcription":{"model":"whisper-1"}}})"),
-            "session.audio.input.transcription");
+            "session.audio.input.transcription.model");
   EXPECT_EQ(update(R"("audio":{"input":{"turn_detection":{"type":"semantic_vad"}}})"),
             "session.audio.input.turn_detection.type");
   EXPECT_EQ(update(R"("audio":{"input":{"turn_detection":{"type":"server_vad","threshold":2}}})"),

@@ -66,8 +66,10 @@ void RealtimeSession::on_message(std::string text) {
   std::lock_guard lock(mutex_);
   if (!socket_) return;
   const Result<Json> event = parse_body(text);
-  std::string().swap(text);  // its audio is in the event again
   if (!event.ok()) return refuse(event.status(), "");
+  const Json* type = json_find(*event, "type");
+  if (type && (*type == "session.update" || *type == "response.create")) text_ = std::move(text);
+  std::string().swap(text);  // its audio is in the event again
   std::string client_event;
   Status status = json_read(*event, "event_id", client_event);
   if (status.ok() && client_event.size() > kMaxRealtimeIdBytes) {
@@ -77,8 +79,12 @@ void RealtimeSession::on_message(std::string text) {
   error_code_.clear();
   if (status.ok()) status = handle(*event);
   if (!status.ok()) refuse(status, client_event);
+  std::string().swap(text_);
   count_bytes();
 }
+
+// The event under way once more, with its keys in the client's sequence, which templates show of tools.
+nlohmann::ordered_json RealtimeSession::ordered_event() const { return nlohmann::ordered_json::parse(text_); }
 
 Status RealtimeSession::handle(const Json& event) {
   ASSIGN_OR_RETURN(const std::string type, read_block_string(event, "type", "event"));
@@ -102,7 +108,7 @@ Status RealtimeSession::update(const Json& event) {
   if (!session) return invalid_argument("session is missing; wanted an object");
   const ModelFacts& model = context_.engine.model();
   SessionConfig changed = config_;
-  RETURN_IF_ERROR(update_session(*session, client_.dialect, model, client_.model, changed));
+  RETURN_IF_ERROR(update_session(*session, ordered_event()["session"], client_.dialect, model, client_.model, changed));
   if (changed.turn_detection != config_.turn_detection) input_.detect(changed.turn_detection);
   config_ = std::move(changed);
   nlohmann::ordered_json updated = server_event("session.updated");
@@ -189,13 +195,15 @@ Status RealtimeSession::truncate_item(const Json& event) {
 void RealtimeSession::on_drain() {
   std::lock_guard lock(mutex_);
   draining_ = true;
-  if (!answer_ && socket_) socket_->close(http::CloseCode::kStopping, "the server stops");
+  if (!answer_ && !transcript_ && socket_) socket_->close(http::CloseCode::kStopping, "the server stops");
 }
 
 void RealtimeSession::on_close() {
   std::lock_guard lock(mutex_);
   socket_.reset();
   answer_.reset();
+  transcript_.reset();
+  untranscribed_.clear();
   share_.reset();
   conversation_ = {};
   input_.clear();

@@ -6,9 +6,10 @@
 //
 // Owner: its WebSocket. Thread safety: all functions from any thread, under its lock; a Reply's sinks never take it.
 //
-// Invariants: at most one response is under way; a turn that ends meanwhile is answered after it.
+// Invariants: at most one response and one transcript are under way; a turn that ends meanwhile is answered after it.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,7 +26,7 @@
 
 namespace millrace::api {
 
-class RealtimeSession : public http::WebSocketHandler {
+class RealtimeSession : public http::WebSocketHandler, public std::enable_shared_from_this<RealtimeSession> {
  public:
   struct Client {
     http::RequestLabel label;
@@ -38,7 +39,6 @@ class RealtimeSession : public http::WebSocketHandler {
 
   void on_open() override;
   void on_message(std::string text) override;
-  void on_stream_end() override;
   void on_drain() override;
   void on_close() override;
 
@@ -52,6 +52,7 @@ class RealtimeSession : public http::WebSocketHandler {
 
   // realtime_session.cc
   Status handle(const Json& event);
+  nlohmann::ordered_json ordered_event() const;
   Status update(const Json& event);
   Status create_item(const Json& event);
   Status delete_item(const Json& event);
@@ -75,6 +76,9 @@ class RealtimeSession : public http::WebSocketHandler {
   void cancel(const char* reason);
   void keep_answer();
   void answer_turn();
+  void end_response();
+  void transcribe();
+  void end_transcript(const std::shared_ptr<Transcript>& transcript);
 
   ApiContext& context_;
   const Client client_;
@@ -83,6 +87,7 @@ class RealtimeSession : public http::WebSocketHandler {
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<http::WebSocket> socket_;
   std::unique_ptr<SessionShare> share_;
+  std::string text_;  // of the event under way
   SessionConfig config_;
   Conversation conversation_;
   InputAudio input_;
@@ -90,7 +95,9 @@ class RealtimeSession : public http::WebSocketHandler {
   std::string error_code_;  // of the refusal under way, where clients look for one
   std::shared_ptr<RealtimeAnswer> answer_;
   std::weak_ptr<Reply> reply_;
-  bool turn_waits_ = false;  // a turn ended while a response was under way
+  std::deque<std::string> untranscribed_;   // ids of items
+  std::shared_ptr<Transcript> transcript_;  // that is made; one at a time
+  bool turn_waits_ = false;                 // a turn ended while a response was under way
   bool draining_ = false;
 };
 

@@ -1,5 +1,6 @@
 // RealtimeSession's part about input audio and responses.
 #include "api/content_blocks.h"
+#include "api/fields.h"
 #include "api/realtime/chat_request.h"
 #include "api/realtime/item_fields.h"
 #include "api/realtime/limits.h"
@@ -64,7 +65,53 @@ Status RealtimeSession::take_turn(std::string wav) {
   committed["item_id"] = item.id;
   RETURN_IF_ERROR(conversation_.check(item));
   send(committed);
-  return add_item(std::move(item), {});
+  const std::string id = item.id;
+  RETURN_IF_ERROR(add_item(std::move(item), {}));
+  if (config_.transcription) {
+    untranscribed_.push_back(id);
+    transcribe();
+  }
+  return ok_status();
+}
+
+// The next one, where none is made. What was deleted meanwhile, or is no more wanted, is left out.
+void RealtimeSession::transcribe() {
+  const ModelFacts& model = context_.engine.model();
+  while (!transcript_ && !untranscribed_.empty() && !draining_) {
+    const std::string id = std::move(untranscribed_.front());
+    untranscribed_.pop_front();
+    const RealtimeItem* item = conversation_.find(id);
+    if (!item || item->parts.empty() || !item->parts.front().media || !config_.transcription) continue;
+    const PromptItem& audio = *item->parts.front().media;
+    transcript_ = std::make_shared<Transcript>(Transcript{.item_id = id, .audio_rows = audio.media.rows});
+    auto format = std::make_unique<TranscriptFormat>(transcript_);
+    auto requests = make_transcription(audio, *config_.transcription, model);
+    if (!requests.ok()) {
+      socket_->send(failed_line(*transcript_, field_error(requests.status())));
+      transcript_.reset();
+      continue;
+    }
+    auto stream = socket_->open_stream(client_.label, [weak = weak_from_this(), transcript = transcript_] {
+      if (const auto self = weak.lock()) self->end_transcript(transcript);
+    });
+    auto reply = std::make_shared<Reply>(context_, std::move(stream), std::move(format), ReplyOptions{.stream = true});
+    reply->start(std::move(*requests), {{make_id("transcription-"), 0, 1}});
+  }
+}
+
+void RealtimeSession::end_transcript(const std::shared_ptr<Transcript>& transcript) {
+  std::lock_guard lock(mutex_);
+  if (transcript_ != transcript || !socket_) return;
+  if (!transcript->done) {  // broken off without an end
+    socket_->send(failed_line(*transcript, {.http_status = 500, .message = "the transcript was broken off"}));
+    transcript->text.clear();
+  }
+  RealtimeItem* item = conversation_.find(transcript->item_id);
+  if (item && !item->parts.empty()) item->parts.front().text = transcript->text;
+  transcript_.reset();
+  if (draining_ && !answer_) return socket_->close(http::CloseCode::kStopping, "the server stops");
+  transcribe();
+  count_bytes();
 }
 
 Status RealtimeSession::commit_audio(const Json& event) {
@@ -93,7 +140,8 @@ Status RealtimeSession::create_response(const Json& event) {
   }
   ASSIGN_OR_RETURN(const Json* given, read_object(event, "response", ""));
   if (!given) return respond({.config = config_});
-  ASSIGN_OR_RETURN(ResponseFields fields, read_response(*given, client_.dialect, context_.engine.model(), config_));
+  ASSIGN_OR_RETURN(ResponseFields fields, read_response(*given, ordered_event()["response"], client_.dialect,
+                                                        context_.engine.model(), config_));
   return respond(std::move(fields));
 }
 
@@ -112,7 +160,7 @@ Status RealtimeSession::respond(ResponseFields fields) {
                                                                    .audio_rows = request.audio_rows,
                                                                    .picture_rows = request.picture_rows});
   if (answer_->facts.in_conversation) {
-    if (Status status = conversation_.add(answer_->item()); !status.ok()) {
+    if (Status status = conversation_.add(answer_->placeholder()); !status.ok()) {
       answer_.reset();
       return status;
     }
@@ -121,8 +169,11 @@ Status RealtimeSession::respond(ResponseFields fields) {
   created["response"] = answer_->json(nullptr, nullptr);
   send(created);
   const ReplyOptions options{.stream = true};
-  auto reply = std::make_shared<Reply>(context_, socket_->open_stream(client_.label),
-                                       std::make_unique<RealtimeFormat>(answer_, model), options);
+  auto stream = socket_->open_stream(client_.label, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->end_response();
+  });
+  auto reply =
+      std::make_shared<Reply>(context_, std::move(stream), std::make_unique<RealtimeFormat>(answer_, model), options);
   reply_ = reply;
   reply->start(std::move(request.requests), {{answer_->facts.id, 0, 1}});
   return ok_status();
@@ -148,7 +199,7 @@ void RealtimeSession::cancel(const char* reason) {
   reply->cancel(0, 1);
 }
 
-void RealtimeSession::on_stream_end() {
+void RealtimeSession::end_response() {
   std::lock_guard lock(mutex_);
   if (!answer_ || !socket_) return;
   if (!answer_->done) {  // broken off without an end of its own
@@ -157,17 +208,29 @@ void RealtimeSession::on_stream_end() {
   keep_answer();
   answer_.reset();
   reply_.reset();
-  if (draining_) return socket_->close(http::CloseCode::kStopping, "the server stops");
+  if (draining_ && !transcript_) return socket_->close(http::CloseCode::kStopping, "the server stops");
+  if (draining_) return;
   if (std::exchange(turn_waits_, false)) answer_turn();
   count_bytes();
 }
 
-// The answer becomes a part of the conversation, unless the client has deleted its item, or there is none.
+// The answer becomes a part of the conversation, unless the client has deleted its item, or there is none. Calls stand
+// behind its first item.
 void RealtimeSession::keep_answer() {
-  RealtimeItem* item = conversation_.find(answer_->facts.item_id);
-  if (!item) return;
-  if (!answer_->opened) return static_cast<void>(conversation_.remove(item->id));
-  *item = answer_->item();
+  RealtimeItem* first = conversation_.find(answer_->facts.item_id);
+  if (!answer_->facts.in_conversation) return;
+  if (answer_->items.empty() && first) conversation_.remove(first->id);
+  if (answer_->items.empty()) return;
+  std::optional<std::string> previous;
+  if (first) {
+    *first = answer_->items.front();
+    previous = first->id;
+  }
+  for (std::size_t i = 1; i < answer_->items.size(); ++i) {
+    const std::string id = answer_->items[i].id;
+    if (Status status = conversation_.add(answer_->items[i], previous); !status.ok()) return refuse(status, "");
+    previous = id;
+  }
 }
 
 void RealtimeSession::answer_turn() {

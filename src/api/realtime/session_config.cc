@@ -5,8 +5,10 @@
 #include "api/realtime/limits.h"
 #include "api/realtime/members.h"
 #include "api/realtime/turn_detection_fields.h"
+#include "api/responses_tools.h"
 #include "api/sampling_fields.h"
 #include "api/speech_fields.h"
+#include "api/tool_fields.h"
 
 namespace millrace::api {
 namespace {
@@ -33,16 +35,9 @@ const std::vector<std::string_view> kSampling = {"temperature",
                                                  "talker_max_new_tokens",
                                                  "talker_do_sample"};
 
-// Members whose one value is that of a server without tools and the like.
-Status check_fixed(const Json& object, const std::string& where) {
-  RETURN_IF_ERROR(check_value(object, "tools", where, {Json::array()}));
-  return check_value(object, "tool_choice", where, {"auto", "none"});
-}
-const std::vector<std::string_view> kFixed = {"tools", "tool_choice"};
-
 std::vector<std::string_view> joined(std::initializer_list<std::string_view> more) {
   std::vector<std::string_view> out(more);
-  out.insert(out.end(), kFixed.begin(), kFixed.end());
+  out.insert(out.end(), {"tools", "tool_choice"});
   out.insert(out.end(), kSampling.begin(), kSampling.end());
   return out;
 }
@@ -99,11 +94,38 @@ Status read_max_tokens(const Json& object, const std::string& where, const Realt
   return ok_status();
 }
 
+// Tools, and the choice among them: what a chat would refuse is refused here, not by the first response.
+Status read_tools(const nlohmann::ordered_json& object, const std::string& where, const ModelFacts& model,
+                  SessionConfig& config) {
+  for (const char* key : {"tools", "tool_choice"}) {
+    const auto value = object.find(key);
+    if (value == object.end() || value->is_null()) continue;
+    (key == std::string_view("tools") ? config.tools : config.tool_choice) = *value;
+  }
+  nlohmann::ordered_json chat = nlohmann::ordered_json::object();
+  Status status = add_tools(config, chat);
+  if (status.ok()) {
+    wire::SamplingParams probe;
+    const std::string text = chat.dump();
+    status = read_output_fields(Json::parse(text), text, model, probe).status();
+  }
+  return status.ok() ? status : Status(status.code(), member_name(where, status.message()));
+}
+
+// A call is no speech.
+Status check_spoken_tools(const SessionConfig& config, const std::string& where, const RealtimeDialect& dialect) {
+  if (!config.audio || !config.calls()) return ok_status();
+  return error(StatusCode::kUnsupported,
+               R"({}.tools is set, and answers are spoken; wanted {}: ["text"] with it, or tool_choice: "none")", where,
+               dialect.modalities);
+}
+
 // What a session and a response have in common.
-Status read_shared(const Json& object, const std::string& where, const RealtimeDialect& dialect,
-                   const ModelFacts& model, SessionConfig& config) {
-  RETURN_IF_ERROR(check_fixed(object, where));
+Status read_shared(const Json& object, const nlohmann::ordered_json& ordered, const std::string& where,
+                   const RealtimeDialect& dialect, const ModelFacts& model, SessionConfig& config) {
+  RETURN_IF_ERROR(read_tools(ordered, where, model, config));
   RETURN_IF_ERROR(read_modalities(object, where, dialect, model, config));
+  RETURN_IF_ERROR(check_spoken_tools(config, where, dialect));
   RETURN_IF_ERROR(read_max_tokens(object, where, dialect, config));
   RETURN_IF_ERROR(json_read(object, "instructions", config.instructions).with_prefix(where));
   if (config.instructions.size() > kMaxInstructionsBytes) {
@@ -130,30 +152,34 @@ Status read_audio_output(const Json& audio, const std::string& where, const Mode
   return read_output_voice(*output, name, model, config);
 }
 
-Status read_audio(const Json& session, const ModelFacts& model, SessionConfig& config) {
+Status read_audio(const Json& session, const ModelFacts& model, const std::string& model_name, SessionConfig& config) {
   ASSIGN_OR_RETURN(const Json* audio, read_object(session, "audio", "session"));
   if (!audio) return ok_status();
   RETURN_IF_ERROR(check_members(*audio, "session.audio", {"input", "output"}));
   RETURN_IF_ERROR(read_audio_output(*audio, "session.audio", model, config));
   ASSIGN_OR_RETURN(const Json* input, read_object(*audio, "input", "session.audio"));
   if (!input) return ok_status();
-  RETURN_IF_ERROR(check_members(*input, "session.audio.input", {"format", "turn_detection"}));
+  RETURN_IF_ERROR(check_members(*input, "session.audio.input", {"format", "transcription", "turn_detection"}));
   RETURN_IF_ERROR(check_audio_format(*input, "session.audio.input"));
+  RETURN_IF_ERROR(
+      read_transcription(*input, "transcription", "session.audio.input", model, model_name, config.transcription));
   return read_turn_detection(*input, "session.audio.input", model, config.turn_detection);
 }
 
-Status read_session(const Json& session, const RealtimeDialect& dialect, const ModelFacts& model,
-                    const std::string& model_name, SessionConfig& config) {
+Status read_session(const Json& session, const nlohmann::ordered_json& ordered, const RealtimeDialect& dialect,
+                    const ModelFacts& model, const std::string& model_name, SessionConfig& config) {
   RETURN_IF_ERROR(check_value(session, "model", "session", {model_name}));
-  RETURN_IF_ERROR(read_shared(session, "session", dialect, model, config));
+  RETURN_IF_ERROR(read_shared(session, ordered, "session", dialect, model, config));
   if (dialect.beta) {
-    RETURN_IF_ERROR(
-        check_members(session, "session",
-                      joined({"model", "modalities", "instructions", "voice", "input_audio_format",
-                              "output_audio_format", "turn_detection", "max_response_output_tokens", "speed"})));
+    RETURN_IF_ERROR(check_members(
+        session, "session",
+        joined({"model", "modalities", "instructions", "voice", "input_audio_format", "output_audio_format",
+                "input_audio_transcription", "turn_detection", "max_response_output_tokens", "speed"})));
     RETURN_IF_ERROR(check_value(session, "input_audio_format", "session", {"pcm16"}));
     RETURN_IF_ERROR(check_value(session, "output_audio_format", "session", {"pcm16"}));
     RETURN_IF_ERROR(check_value(session, "speed", "session", {1}));
+    RETURN_IF_ERROR(
+        read_transcription(session, "input_audio_transcription", "session", model, model_name, config.transcription));
     RETURN_IF_ERROR(read_output_voice(session, "session", model, config));
     return read_turn_detection(session, "session", model, config.turn_detection);
   }
@@ -162,7 +188,7 @@ Status read_session(const Json& session, const RealtimeDialect& dialect, const M
       joined({"type", "model", "output_modalities", "instructions", "audio", "max_output_tokens", "truncation"})));
   RETURN_IF_ERROR(check_value(session, "type", "session", {"realtime"}));
   RETURN_IF_ERROR(check_value(session, "truncation", "session", {"disabled"}));
-  return read_audio(session, model, config);
+  return read_audio(session, model, model_name, config);
 }
 
 }  // namespace
@@ -175,15 +201,22 @@ SessionConfig default_config(const ModelFacts& model) {
   return config;
 }
 
-Status update_session(const Json& session, const RealtimeDialect& dialect, const ModelFacts& model,
-                      const std::string& model_name, SessionConfig& config) {
+Status add_tools(const SessionConfig& config, nlohmann::ordered_json& chat) {
+  if (config.tools.empty() && config.tool_choice == "auto") return ok_status();
+  const nlohmann::ordered_json fields = {{"tools", config.tools}, {"tool_choice", config.tool_choice}};
+  return translate_response_tools(Json::parse(fields.dump()), fields, chat);
+}
+
+Status update_session(const Json& session, const nlohmann::ordered_json& ordered, const RealtimeDialect& dialect,
+                      const ModelFacts& model, const std::string& model_name, SessionConfig& config) {
   SessionConfig changed = config;
-  RETURN_IF_ERROR(read_session(session, dialect, model, model_name, changed));
+  RETURN_IF_ERROR(read_session(session, ordered, dialect, model, model_name, changed));
   config = std::move(changed);
   return ok_status();
 }
 
-Result<ResponseFields> read_response(const Json& response, const RealtimeDialect& dialect, const ModelFacts& model,
+Result<ResponseFields> read_response(const Json& response, const nlohmann::ordered_json& ordered,
+                                     const RealtimeDialect& dialect, const ModelFacts& model,
                                      const SessionConfig& session) {
   ResponseFields out{.config = session};
   RETURN_IF_ERROR(check_members(
@@ -192,7 +225,7 @@ Result<ResponseFields> read_response(const Json& response, const RealtimeDialect
           ? joined({"modalities", "instructions", "voice", "output_audio_format", "max_response_output_tokens",
                     "max_output_tokens", "conversation", "metadata"})
           : joined({"output_modalities", "instructions", "audio", "max_output_tokens", "conversation", "metadata"})));
-  RETURN_IF_ERROR(read_shared(response, "response", dialect, model, out.config));
+  RETURN_IF_ERROR(read_shared(response, ordered, "response", dialect, model, out.config));
   RETURN_IF_ERROR(check_value(response, "conversation", "response", {"auto", "none"}));
   const Json* conversation = json_find(response, "conversation");
   out.in_conversation = !conversation || *conversation == "auto";
@@ -228,21 +261,21 @@ nlohmann::ordered_json session_json(const SessionConfig& config, const RealtimeD
                                 {"model", model_name},
                                 {std::string(dialect.modalities), modalities_json(config, dialect)},
                                 {"instructions", config.instructions},
-                                {"tools", nlohmann::ordered_json::array()},
-                                {"tool_choice", "auto"},
+                                {"tools", config.tools},
+                                {"tool_choice", config.tool_choice},
                                 {std::string(dialect.max_tokens), max_tokens_json(config)}};
   const nlohmann::ordered_json voice = model.speech ? nlohmann::ordered_json(config.voice) : nullptr;
   if (dialect.beta) {
     out["voice"] = voice;
     out["input_audio_format"] = out["output_audio_format"] = "pcm16";
-    out["input_audio_transcription"] = nullptr;
+    out["input_audio_transcription"] = transcription_json(config.transcription);
     out["turn_detection"] = turn_detection_json(config.turn_detection);
   } else {
     out["type"] = "realtime";
     out["truncation"] = "disabled";
     out["audio"] = {{"input",
                      {{"format", audio_format_json()},
-                      {"transcription", nullptr},
+                      {"transcription", transcription_json(config.transcription)},
                       {"noise_reduction", nullptr},
                       {"turn_detection", turn_detection_json(config.turn_detection)}}},
                     {"output", {{"format", audio_format_json()}, {"voice", voice}, {"speed", 1}}}};

@@ -11,6 +11,7 @@
 
 #include "api/realtime/dialect.h"
 #include "api/realtime/input_audio.h"
+#include "api/realtime/transcription.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "stages/engine.h"
@@ -23,16 +24,24 @@ struct SessionConfig {
   std::string voice;                  // of a model that speaks
   std::optional<int64_t> max_tokens;  // nullopt: "inf"
   std::optional<TurnDetection> turn_detection;
+  std::optional<TranscriptionConfig> transcription;                    // of the input audio; nullopt: none
   nlohmann::ordered_json sampling = nlohmann::ordered_json::object();  // fields of a chat, as they came
+  // Functions that the model may call, as they came, with their keys in the client's sequence.
+  nlohmann::ordered_json tools = nlohmann::ordered_json::array(), tool_choice = "auto";
+
+  bool calls() const { return !tools.empty() && tool_choice != "none"; }
 };
 
 // That of a session without an update yet.
 SessionConfig default_config(const ModelFacts& model);
 
-// `session` of session.update: what it names is changed. kInvalidArgument, kUnsupported with the field's name first,
-// and `config` is as it was.
-Status update_session(const Json& session, const RealtimeDialect& dialect, const ModelFacts& model,
-                      const std::string& model_name, SessionConfig& config);
+// The tools as the fields of a chat. kInvalidArgument, kUnsupported: one that is no function, a name that is none.
+Status add_tools(const SessionConfig& config, nlohmann::ordered_json& chat);
+
+// `session` of session.update: what it names is changed. `ordered`: the same, its keys in the client's sequence.
+// kInvalidArgument, kUnsupported with the field's name first, and `config` is as it was.
+Status update_session(const Json& session, const nlohmann::ordered_json& ordered, const RealtimeDialect& dialect,
+                      const ModelFacts& model, const std::string& model_name, SessionConfig& config);
 
 // The same of `response` of response.create, for this response alone.
 struct ResponseFields {
@@ -40,7 +49,8 @@ struct ResponseFields {
   bool in_conversation = true;
   nlohmann::ordered_json metadata;  // as it came; null
 };
-Result<ResponseFields> read_response(const Json& response, const RealtimeDialect& dialect, const ModelFacts& model,
+Result<ResponseFields> read_response(const Json& response, const nlohmann::ordered_json& ordered,
+                                     const RealtimeDialect& dialect, const ModelFacts& model,
                                      const SessionConfig& session);
 
 nlohmann::ordered_json session_json(const SessionConfig& config, const RealtimeDialect& dialect,
