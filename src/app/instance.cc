@@ -51,7 +51,8 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
   std::unique_ptr<Instance> instance(new Instance(std::move(spec), std::move(library)));
   ReplicasOfProcesses processes = replicas_of_processes(instance->spec_, options.single);
   const bool has_children = processes.size() > processes.count(std::string(kServerProcess));
-  Lead& lead = instance->lead_.emplace();
+  instance->lead_ = std::make_unique<Lead>();
+  Lead& lead = *instance->lead_;
   lead.keeps_joined = options.keeps_joined;
   // Children remove the folder of a server that was killed; a server without any needs none.
   if (has_children) {

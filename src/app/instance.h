@@ -91,8 +91,8 @@ class Instance {
   const PipelineSpec spec_;
   const Library library_;
   std::unique_ptr<PipelineNetwork> network_;  // outlives everything below
-  std::optional<Lead> lead_;
-  std::unique_ptr<StageHost> host_;  // null: no stage runs here
+  std::unique_ptr<Lead> lead_;                // null: it runs stages for another one
+  std::unique_ptr<StageHost> host_;           // null: no stage runs here
   bool stopped_ = false;
 };
 
