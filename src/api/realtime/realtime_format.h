@@ -9,25 +9,21 @@
 #include <string>
 
 #include "api/realtime/answer.h"
-#include "api/reply_format.h"
+#include "api/realtime/realtime_lines.h"
 #include "stages/engine.h"
 
 namespace millrace::api {
 
-class RealtimeFormat : public ReplyFormat {
+class RealtimeFormat : public RealtimeLines {
  public:
   RealtimeFormat(std::shared_ptr<RealtimeAnswer> answer, const ModelFacts& model)
       : answer_(std::move(answer)), model_(model) {}
 
-  StreamForm stream_form() const override { return StreamForm::kLines; }
   void opening(const ChoiceState& choice, EventWriter& out) override;
   void events(const ChoiceState& choice, EventWriter& out) override;
   Status audio(std::span<const float> samples, EventWriter& out) override;
-  std::string last_event() const override { return ""; }
   std::string error_event(const ApiError& error) const override;
   http::Response error_response(const ApiError& error) const override;
-  std::string choice(const ChoiceState& /*choice*/) override { return ""; }
-  std::string body(std::string /*choices*/, const wire::Usage& /*usage*/) override { return ""; }
 
  private:
   nlohmann::ordered_json event(std::string_view type, bool of_part) const;

@@ -147,6 +147,7 @@ Status RealtimeSession::delete_item(const Json& event) {
   RETURN_IF_ERROR(check_members(event, "", {"type", "event_id", "item_id"}));
   ASSIGN_OR_RETURN(const std::string id, read_item_id(event));
   if (!conversation_.remove(id)) return unknown_item(id);
+  std::erase(untranscribed_, id);
   nlohmann::ordered_json deleted = server_event("conversation.item.deleted");
   deleted["item_id"] = id;
   send(deleted);

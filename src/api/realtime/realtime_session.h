@@ -95,7 +95,7 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
   std::string error_code_;  // of the refusal under way, where clients look for one
   std::shared_ptr<RealtimeAnswer> answer_;
   std::weak_ptr<Reply> reply_;
-  std::deque<std::string> untranscribed_;   // ids of items
+  std::deque<std::string> untranscribed_;   // ids of items of the conversation
   std::shared_ptr<Transcript> transcript_;  // that is made; one at a time
   bool turn_waits_ = false;                 // a turn ended while a response was under way
   bool draining_ = false;

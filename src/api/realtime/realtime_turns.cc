@@ -74,7 +74,7 @@ Status RealtimeSession::take_turn(std::string wav) {
   return ok_status();
 }
 
-// The next one, where none is made. What was deleted meanwhile, or is no more wanted, is left out.
+// The next one, where none is made. Where transcripts are no more wanted, it is left out.
 void RealtimeSession::transcribe() {
   const ModelFacts& model = context_.engine.model();
   while (!transcript_ && !untranscribed_.empty() && !draining_) {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <string>
 
-#include "api/reply_format.h"
+#include "api/realtime/realtime_lines.h"
 #include "base/json.h"
 #include "base/status.h"
 #include "stages/engine.h"
@@ -45,17 +45,13 @@ struct Transcript {
 std::string failed_line(const Transcript& transcript, const ApiError& error);
 
 // The events of one: .delta, then .completed or .failed.
-class TranscriptFormat : public ReplyFormat {
+class TranscriptFormat : public RealtimeLines {
  public:
   explicit TranscriptFormat(std::shared_ptr<Transcript> transcript) : transcript_(std::move(transcript)) {}
 
-  StreamForm stream_form() const override { return StreamForm::kLines; }
   void events(const ChoiceState& choice, EventWriter& out) override;
-  std::string last_event() const override { return ""; }
   std::string error_event(const ApiError& error) const override;
   http::Response error_response(const ApiError& error) const override;
-  std::string choice(const ChoiceState& /*choice*/) override { return ""; }
-  std::string body(std::string /*choices*/, const wire::Usage& /*usage*/) override { return ""; }
 
  private:
   const std::shared_ptr<Transcript> transcript_;
