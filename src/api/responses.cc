@@ -1,5 +1,7 @@
-// POST /v1/responses: OpenAI's Responses API over the way of a chat. The routes of stored responses are in
-// stored_responses.cc.
+// POST /v1/responses and /v1/responses/input_tokens: OpenAI's Responses API over the way of a chat. The routes of
+// stored responses are in stored_responses.cc.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -40,28 +42,44 @@ Status not_to_be_stored(const ResponseStore& store) {
                "background is not supported by this server: it stores no responses (--response-store-mib)");
 }
 
-Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
-  ASSIGN_OR_RETURN(Json body, parse_body(request.body));
-  const ModelFacts& model = context.engine.model();
+struct ResponsesJob {
+  std::string model_name;  // as the client calls it
   bool store = true;
-  RETURN_IF_ERROR(json_read(body, "store", store));
-  ASSIGN_OR_RETURN(StoredInput input, resolve_stored_input(body, context.state->responses, unix_seconds()));
-  // What could not be gone on from is not kept.
-  store = store && context.state->responses.enabled() && input.items.size() <= kMaxConversationBytes;
-  ResponsesFormat::Facts facts;
-  ASSIGN_OR_RETURN(facts.model, context.names.read(body));
+  StoredInput input;
+  ResponsesBody translated;
+  TranslatedChat chat;
+};
+
+Result<ResponsesJob> read_job(ApiContext& context, const http::Request& request, MediaUrls& urls) {
+  const ModelFacts& model = context.engine.model();
+  ResponsesJob job;
+  ASSIGN_OR_RETURN(Json body, parse_body(request.body));
+  RETURN_IF_ERROR(json_read(body, "store", job.store));
+  ASSIGN_OR_RETURN(job.input, resolve_stored_input(body, context.state->responses, unix_seconds()));
+  ASSIGN_OR_RETURN(job.model_name, context.names.read(body));
   MediaParts media(model.media, MediaDialect::kResponses, &urls);
-  ASSIGN_OR_RETURN(const ResponsesBody translated, translate_responses(body, request.body, media));
-  ASSIGN_OR_RETURN(TranslatedChat chat, read_translated_chat(translated.chat, body, request, model,
-                                                             {kResponsesDialect, read_responses_grammar}, media));
+  ASSIGN_OR_RETURN(job.translated, translate_responses(body, request.body, media));
+  ASSIGN_OR_RETURN(job.chat, read_translated_chat(job.translated.chat, body, request, model,
+                                                  {kResponsesDialect, read_responses_grammar}, media));
+  RETURN_IF_ERROR(read_shown_logprobs(job.translated, job.chat.view, model, job.chat.fields.sampling));
+  return job;
+}
+
+Status create(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
+  ASSIGN_OR_RETURN(ResponsesJob job, read_job(context, request, urls));
+  const ResponsesBody& translated = job.translated;
+  TranslatedChat& chat = job.chat;
   CommonFields& fields = chat.fields;
-  RETURN_IF_ERROR(read_shown_logprobs(translated, chat.view, model, fields.sampling));
+  // What could not be gone on from is not kept.
+  const bool store = job.store && context.state->responses.enabled() && job.input.items.size() <= kMaxConversationBytes;
+  ResponsesFormat::Facts facts;
+  facts.model = std::move(job.model_name);
   facts.id = fields.rid.empty() ? ResponseStore::make_id() : fields.rid;
   facts.request_members = request_members(request.body, fields.sampling.params, store);
   const std::string id = facts.id;
   if (store) {
-    facts.store = [state = context.state, id, input = std::move(input)](std::string answer, const auto& items,
-                                                                        Background background) {
+    facts.store = [state = context.state, id, input = std::move(job.input)](std::string answer, const auto& items,
+                                                                            Background background) {
       state->responses.add(id, std::move(answer), input.items, input.before, items, unix_seconds(), background);
     };
   }
@@ -83,6 +101,18 @@ Status create(ApiContext& context, const http::Request& request, const http::Res
   return ok_status();
 }
 
+// The tokens of the prompt that the same body has at /v1/responses.
+Status count_input_tokens(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder,
+                          MediaUrls& urls) {
+  ASSIGN_OR_RETURN(ResponsesJob job, read_job(context, request, urls));
+  context.engine.tokenize(std::move(job.chat.prompt), [responder](Result<TokenizeReply> reply) {
+    if (!reply.ok()) return static_cast<void>(responder->send(error_response(field_error(reply.status()))));
+    responder->send(
+        {.body = fmt::format("{{\"object\":\"response.input_tokens\",\"input_tokens\":{}}}", reply->ids.size())});
+  });
+  return ok_status();
+}
+
 // What it goes on from has to be read too.
 bool is_heavy(ApiContext& context, const http::Request& request) {
   if (request.body.size() > kInlineAnswerBytes) return false;  // such a body is on that thread already
@@ -93,12 +123,13 @@ bool is_heavy(ApiContext& context, const http::Request& request) {
 }  // namespace
 
 void add_responses_routes(ApiContext& context) {
-  for (const char* path : {"/v1/responses", "/responses"}) {
-    add_media_route(context,
-                    {.pattern = path,
-                     .handle = create,
-                     .render = [](const Status& status, const auto&) { return error_response(field_error(status)); },
-                     .is_heavy = is_heavy});
+  const auto add = [&](const std::string& pattern, MediaHandler handle) {
+    const auto render = [](const Status& status, const http::Request&) { return error_response(field_error(status)); };
+    add_media_route(context, {.pattern = pattern, .handle = handle, .render = render, .is_heavy = is_heavy});
+  };
+  for (const std::string path : {"/v1/responses", "/responses"}) {
+    add(path, create);
+    add(path + "/input_tokens", count_input_tokens);
     add_stored_response_routes(context, path);
   }
 }

@@ -1,5 +1,6 @@
 // What clients of OpenAI's Responses API get for what the engine reports, over real sockets. Shapes are those of
 // OpenAI's API reference.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "api/reply_format.h"
@@ -341,6 +342,23 @@ TEST_F(ResponsesTest, NoBodyIsAnInternalError) {
     }
   }
   EXPECT_GT(refused, 100u);
+}
+
+TEST_F(ResponsesTest, InputTokensAreCounted) {
+  const std::string path = std::string(kPath) + "/input_tokens";
+  for (const char* input : {R"("hi")", R"([{"role":"user","content":"hi"}])"}) {
+    const Answer got = post(path, fmt::format("{{\"input\":{}}}", input)).get();
+    EXPECT_EQ(got.status, 200);
+    EXPECT_EQ(got.json(), parsed(R"({"object":"response.input_tokens","input_tokens":2})"));
+  }
+  EXPECT_EQ(engine_.submitted(), 0u);
+  for (const char* body : {"{}", R"({"input":"hi","tools":[{"type":"web_search"}]})", R"({"input":"hi","model":"x"})",
+                           R"({"input":"hi","previous_response_id":"resp_x"})"}) {
+    const Answer got = post(path, body).get(), wanted = post(kPath, body).get();
+    EXPECT_GE(got.status, 400) << body;
+    EXPECT_EQ(got.status, wanted.status);
+    EXPECT_EQ(got.json(), wanted.json());
+  }
 }
 
 }  // namespace

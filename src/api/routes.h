@@ -1,9 +1,8 @@
 // The HTTP surface: every route, in one call, and what the handlers share.
 //
 // Endpoint families: chat.cc (/v1/chat/completions), messages.cc (/v1/messages), responses.cc and
-// stored_responses.cc (/v1/responses),
-// ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion, /apply-template, /props), llama_slots.cc (/slots),
-// completions.cc
+// stored_responses.cc (/v1/responses), ollama.cc and ollama_models.cc (/api/...), llama.cc (/completion,
+// /apply-template, /props), llama_slots.cc (/slots), completions.cc
 // (/v1/completions), transcriptions.cc (/v1/audio/transcriptions), speech.cc (/v1/audio/speech), generate.cc
 // (/generate), embeddings.cc (/v1/embeddings, /api/embed, /api/embeddings), rerank.cc (/v1/rerank), tokens.cc
 // (/tokenize, /detokenize), service.cc (/v1/models, /live, /ready, /health, /version, and / without the web page),

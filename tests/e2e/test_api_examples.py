@@ -39,7 +39,7 @@ EXAMPLES = list(examples())
 
 def test_the_page_has_the_endpoints():
     paths = {path for _, path, _, _ in EXAMPLES}
-    assert {"/v1/chat/completions", "/v1/responses", "/v1/messages", "/v1/messages/count_tokens", "/v1/completions", "/generate", "/tokenize", "/detokenize", "/v1/models", "/v1/pipeline", "/flush_cache", "/ready",
+    assert {"/v1/chat/completions", "/v1/responses", "/v1/responses/input_tokens", "/v1/messages", "/v1/messages/count_tokens", "/v1/completions", "/generate", "/tokenize", "/detokenize", "/v1/models", "/v1/pipeline", "/flush_cache", "/ready",
             "/update_weights_from_disk", "/start_profile", "/stop_profile", "/metrics", "/health"} <= paths
     assert ("GET", "/v1/pipeline") in {(method, path) for method, path, _, _ in EXAMPLES}
 

@@ -244,7 +244,7 @@ def test_a_model_of_any_name():
 
 # A request of every path whose body has `model`; what it lacks beside is looked at later.
 HELLO = [{"role": "user", "content": "Hello"}]
-OF_A_MODEL = [("/v1/chat/completions", {"messages": HELLO}), ("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"}),
+OF_A_MODEL = [("/v1/chat/completions", {"messages": HELLO}), ("/v1/completions", {"prompt": "a"}), ("/v1/responses", {"input": "a"}), ("/v1/responses/input_tokens", {"input": "a"}),
               ("/v1/messages", {"messages": HELLO, "max_tokens": 2}), ("/v1/messages/count_tokens", {"messages": HELLO}), ("/v1/embeddings", {"input": "a"}),
               ("/v1/audio/speech", {"input": "a"}), ("/completion", {"prompt": "a"}), ("/apply-template", {"messages": HELLO}),
               ("/tokenize", {"prompt": "a"}), ("/detokenize", {"tokens": [100]}), ("/api/chat", {"messages": HELLO}), ("/api/generate", {"prompt": "a"}),

@@ -38,6 +38,7 @@ constexpr Forwarded kForwarded[] = {
     {"POST", "/v1/messages"},
     {"POST", "/v1/messages/count_tokens"},
     {"POST", "/v1/responses"},
+    {"POST", "/v1/responses/input_tokens"},
     {"GET", "/v1/responses/{id}"},
     {"DELETE", "/v1/responses/{id}"},
     {"GET", "/v1/responses/{id}/input_items"},

@@ -129,7 +129,11 @@ test('a conversation by ids', async () => {
   const items = [];
   for await (const item of client.responses.inputItems.list(last.id, { order: 'asc', limit: 2 })) items.push(item.type);
   assert.deepEqual(items, ['message', ...first.output.map((item) => item.type), 'function_call_output']);
+  const asked = { model: request.model, input: [result], tools, previous_response_id: first.id };
+  const counted = { object: 'response.input_tokens', input_tokens: last.usage.input_tokens };
+  assert.deepEqual(await client.responses.inputTokens.count(asked), counted);
   await client.responses.delete(first.id);
+  await assert.rejects(client.responses.inputTokens.count(asked), /was deleted/);
   await assert.rejects(client.responses.retrieve(first.id), OpenAI.NotFoundError);
   await assert.rejects(client.responses.cancel(last.id), OpenAI.BadRequestError);
 });
