@@ -53,9 +53,10 @@ void stream(std::span<const std::byte> bytes, bool ready) {
   int fds[2];
   CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
   Taker taker;
-  const Side side{taker, {.instance = 7, .address = "127.0.0.1:1#0000000000000007", .secret = {}}, 1'000, 1'000};
-  std::vector<uint64_t> touched;
-  Connection c(1, fds[1], ready ? Phase::kReady : Phase::kHandshake, side, touched, 0);
+  const ConnectionConfig config{
+      taker, {.instance = 7, .address = "127.0.0.1:1#0000000000000007", .secret = {}}, 1'000, 1'000};
+  std::vector<uint64_t> output_pending;
+  Connection c(1, fds[1], ready ? Phase::kReady : Phase::kHandshake, config, output_pending, 0);
   int64_t now_ms = 1;
   while (!bytes.empty()) {
     const std::size_t some = std::min<std::size_t>(bytes.size(), 700);

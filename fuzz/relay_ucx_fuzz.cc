@@ -54,8 +54,8 @@ void sizes(std::span<const std::byte> bytes) {
   CHECK(covered == sizes);
   std::size_t end = 0;
   for (std::size_t i = 0; i < sizes.size(); ++i) {
-    CHECK(layout.place(i) % kBufferAlignment == 0 && layout.place(i) >= end);
-    end = layout.place(i) + sizes[i];
+    CHECK(layout.block_offset(i) % kBufferAlignment == 0 && layout.block_offset(i) >= end);
+    end = layout.block_offset(i) + sizes[i];
   }
   CHECK(end <= layout.block_bytes());
 }

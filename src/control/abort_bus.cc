@@ -88,13 +88,13 @@ class ZmqPublisher final : public AbortPublisher {
   const std::string endpoint_;
 };
 
-// The context's service thread reads the socket; it owns it, and this object only says when to stop.
+// The context's service thread reads the socket; it owns it, and this object only requests its end.
 class ZmqSubscription final : public AbortSubscription {
  public:
   ZmqSubscription(SocketService& service, uint64_t token, std::shared_ptr<Pending> pending)
       : service_(service), token_(token), pending_(std::move(pending)) {}
   // Waits until the callback is gone. Pending would live on without it, but its waker belongs to a stage that is going.
-  ~ZmqSubscription() override { service_.unwatch(token_); }
+  ~ZmqSubscription() override { service_.remove_socket(token_); }
   std::optional<ReqId> next() override { return pending_->next(); }
   uint64_t dropped() const override { return pending_->dropped(); }
 
@@ -163,11 +163,11 @@ Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(ZmqContext& context,
   auto pending = std::make_shared<Pending>(std::move(waker));
   SocketService& service = context.service();
   // The service closes a socket as SocketClose does not: the monitor of this one ends with it.
-  ASSIGN_OR_RETURN(const uint64_t token, service.watch(opened.socket.get(), [pending](void* socket) {
+  ASSIGN_OR_RETURN(const uint64_t token, service.add_socket(opened.socket.get(), [pending](void* socket) {
     return read_hints(socket, *pending);
   }));
-  // Only after watch() took it: on its error the socket is still ours to close.
-  [[maybe_unused]] void* const given_away = opened.socket.release();
+  // Only after add_socket() took it: on its error the socket is still ours to close.
+  [[maybe_unused]] void* const transferred = opened.socket.release();
   return std::unique_ptr<AbortSubscription>(std::make_unique<ZmqSubscription>(service, token, std::move(pending)));
 }
 

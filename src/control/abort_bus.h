@@ -1,10 +1,10 @@
-// The abort bus: tells every stage at once that a request was aborted, so that work on it stops early. A hint and no
-// more: a subscriber that joins late, is slow or lost its connection misses hints, and nobody is told. The truth is the
+// The abort bus: notifies every stage at once that a request was aborted, so that work on it stops early. A hint and no
+// more: a subscriber that joins late, is slow or lost its connection misses hints without notice. The truth is the
 // AbortRequest that each stage gets in its inbox and acknowledges.
 //
 // The publisher binds, stages subscribe (ZeroMQ PUB/SUB, one encoded AbortRequest a frame); LocalAbortBus does the same
 // between threads. Hints come in the order in which they were published; an id may come more than once, also after its
-// request has ended, so whoever reads them must not mind unknown ids.
+// request has ended, so a reader must ignore unknown ids.
 //
 // Thread safety: publish() and next() from any thread; neither waits.
 #pragma once
@@ -37,7 +37,7 @@ class AbortSubscription {
  public:
   virtual ~AbortSubscription() = default;
   virtual std::optional<ReqId> next() = 0;
-  // So many hints were dropped because nobody read them here.
+  // So many hints were dropped because the subscriber did not read them.
   virtual uint64_t dropped() const = 0;
 };
 

@@ -1,4 +1,4 @@
-// The abort bus: hints arrive in order where somebody listens, and hold up nobody where nobody does.
+// The abort bus: hints arrive in order at a subscriber, and a publisher without one is not held up.
 #include "control/abort_bus.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class AbortBus : public ::testing::Test {
   ZmqContext zmq_, other_;
 };
 
-TEST_F(AbortBus, EveryTransportCarriesHintsInOrder) {
+TEST_F(AbortBus, EveryTransportCarriesHintsInSequence) {
   ASSERT_TRUE(SharedKey::generate(folder_ / "key").ok());
   const SharedKey key = SharedKey::load(folder_ / "key").value();
   for (const std::string& endpoint : {"ipc://" + (folder_ / "bus"), std::string("tcp://127.0.0.1:0"),
@@ -45,11 +45,11 @@ TEST_F(AbortBus, EveryTransportCarriesHintsInOrder) {
     const SharedKey* wanted = endpoint.starts_with("tcp://0") ? &key : nullptr;
     auto publisher = bind_abort_publisher(zmq_, endpoint, wanted);
     ASSERT_TRUE(publisher.ok()) << publisher.status().to_string();
-    std::string there = (*publisher)->endpoint();
-    if (wanted != nullptr) there = fmt::format("tcp://127.0.0.1:{}", port_of(there));
+    std::string bound = (*publisher)->endpoint();
+    if (wanted != nullptr) bound = fmt::format("tcp://127.0.0.1:{}", port_of(bound));
     ZmqContext& context = endpoint.starts_with("inproc") ? zmq_ : other_;
-    auto first = subscribe_aborts(context, there, nullptr, wanted),
-         second = subscribe_aborts(context, there, nullptr, wanted);
+    auto first = subscribe_aborts(context, bound, nullptr, wanted),
+         second = subscribe_aborts(context, bound, nullptr, wanted);
     ASSERT_TRUE(first.ok() && second.ok()) << first.status().to_string();
     meet(**publisher, **first);
     meet(**publisher, **second);
@@ -71,7 +71,7 @@ TEST_F(AbortBus, WithoutAKeyNothingBeyondLoopback) {
   EXPECT_EQ(subscribe_aborts(zmq_, "tcp://10.0.0.1:5").status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(AbortBus, WhoDoesNotReadLosesHintsAndHoldsUpNobody) {
+TEST_F(AbortBus, ASubscriberThatDoesNotReadLosesHintsAndDoesNotHoldUpThePublisher) {
   auto publisher = bind_abort_publisher(zmq_, "tcp://127.0.0.1:0").value();
   auto slow = subscribe_aborts(other_, publisher->endpoint()).value();
   meet(*publisher, *slow);
@@ -143,7 +143,7 @@ TEST_F(AbortBus, BetweenThreadsOfOneProcess) {
   std::unique_ptr<AbortSubscription> orphan;
   {
     LocalAbortBus bus;
-    bus.publish(ReqId{1});  // nobody's
+    bus.publish(ReqId{1});  // without a subscriber
     auto woken = bus.subscribe(box.inbox->waker());
     { auto gone = bus.subscribe(); }
     orphan = bus.subscribe();

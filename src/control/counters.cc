@@ -19,14 +19,14 @@ std::array<std::atomic<uint64_t>, kBadFrameReasons> g_bad_frames{};
 std::array<std::atomic<uint64_t>, kLinkEvents> g_links{};
 std::atomic<uint64_t> g_dropped_hints{0};
 struct Refused {
-  std::optional<int64_t> said_ms;
-  uint64_t unsaid = 0;  // since then
+  std::optional<int64_t> logged_ms;
+  uint64_t unlogged = 0;  // since then
 };
 std::mutex g_refused_mutex;
 std::map<std::string, Refused> g_refused;  // by address; under the mutex
-std::optional<int64_t> g_said_refused_ms;  // of anybody; under the mutex
-std::mutex g_foreign_mutex;
-std::set<std::pair<uint64_t, std::string>> g_foreign_peers;  // under the mutex
+std::optional<int64_t> g_last_logged_ms;   // of any peer; under the mutex
+std::mutex g_other_version_mutex;
+std::set<std::pair<uint64_t, std::string>> g_other_version_peers;  // under the mutex
 
 }  // namespace
 
@@ -48,11 +48,12 @@ void count(BadFrame reason, std::string_view detail) {
   }
 }
 
-void count_foreign(uint64_t version, const std::string& peer) {
+void count_other_version(uint64_t version, const std::string& peer) {
   g_bad_frames[static_cast<std::size_t>(BadFrame::kVersion)].fetch_add(1);
   {
-    std::lock_guard lock(g_foreign_mutex);
-    if (g_foreign_peers.size() >= kMaxForeignPeers || !g_foreign_peers.emplace(version, peer).second) return;
+    std::lock_guard lock(g_other_version_mutex);
+    if (g_other_version_peers.size() >= kMaxOtherVersionPeers) return;
+    if (!g_other_version_peers.emplace(version, peer).second) return;
   }
   LOG_WARNING("{} speaks wire version {}; wanted {}: its frames are dropped (start both with the same build)",
               peer.empty() ? "a peer" : peer, version, wire::kWireVersion);
@@ -61,7 +62,7 @@ void count_foreign(uint64_t version, const std::string& peer) {
 void count(LinkEvent event) { g_links[static_cast<std::size_t>(event)].fetch_add(1); }
 
 void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
-  // Only a key that does not fit is somebody's mistake for certain; the rest is ends and restarts, too.
+  // Only a key that does not fit is a misconfiguration for certain; the rest is ends and restarts, too.
   if (event != LinkEvent::kRefusedAuth && event != LinkEvent::kRefusedProtocol) return;
   uint64_t more = 0;
   {
@@ -69,12 +70,12 @@ void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
     // Those beyond share one entry, so that many addresses do not fill the log either.
     const bool known = g_refused.size() < kMaxRefusedPeers || g_refused.contains(peer);
     Refused& refused = g_refused[known ? peer : std::string()];
-    ++refused.unsaid;
-    if (refused.said_ms && now_ms - *refused.said_ms < kRefusedLogMs) return;
+    ++refused.unlogged;
+    if (refused.logged_ms && now_ms - *refused.logged_ms < kRefusedLogMs) return;
     // Without an address it is most likely the one just named.
-    if (peer.empty() && g_said_refused_ms && now_ms - *g_said_refused_ms < kRefusedLogMs) return;
-    refused.said_ms = g_said_refused_ms = now_ms;
-    more = std::exchange(refused.unsaid, 0);
+    if (peer.empty() && g_last_logged_ms && now_ms - *g_last_logged_ms < kRefusedLogMs) return;
+    refused.logged_ms = g_last_logged_ms = now_ms;
+    more = std::exchange(refused.unlogged, 0);
   }
   LOG_WARNING("refused {} from {} in the handshake ({}): has it another key?",
               more == 1 ? "a connection" : fmt::format("{} connections", more),
@@ -88,8 +89,8 @@ ControlCounters control_counters() {
   for (std::size_t i = 0; i < kBadFrameReasons; ++i) out.bad_frames[i] = g_bad_frames[i].load();
   for (std::size_t i = 0; i < kLinkEvents; ++i) out.links[i] = g_links[i].load();
   out.abort_hints_dropped = g_dropped_hints.load();
-  std::lock_guard lock(g_foreign_mutex);
-  out.foreign_peers = g_foreign_peers.size();
+  std::lock_guard lock(g_other_version_mutex);
+  out.other_version_peers = g_other_version_peers.size();
   return out;
 }
 
@@ -111,7 +112,7 @@ std::vector<MetricSample> control_samples() {
   out.push_back({"control_foreign_peers",
                  "Peers that spoke another version of the wire protocol.",
                  {},
-                 static_cast<double>(now.foreign_peers)});
+                 static_cast<double>(now.other_version_peers)});
   out.push_back({"control_abort_hints_dropped_total",
                  "Abort hints that a full queue could not take.",
                  {},

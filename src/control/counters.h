@@ -32,7 +32,7 @@ enum class LinkEvent : uint8_t {
 };
 inline constexpr std::size_t kLinkEvents = 4;
 
-inline constexpr std::size_t kMaxForeignPeers = 64;
+inline constexpr std::size_t kMaxOtherVersionPeers = 64;
 inline constexpr std::size_t kMaxRefusedPeers = 64;
 inline constexpr int64_t kRefusedLogMs = 30'000;
 
@@ -43,7 +43,7 @@ struct ControlCounters {
   std::array<uint64_t, kBadFrameReasons> bad_frames{};
   std::array<uint64_t, kLinkEvents> links{};
   uint64_t abort_hints_dropped = 0;  // for a subscriber whose queue was full
-  uint64_t foreign_peers = 0;        // who spoke another version, kMaxForeignPeers at most
+  uint64_t other_version_peers = 0;  // of another wire version, kMaxOtherVersionPeers at most
 
   uint64_t of(BadFrame reason) const { return bad_frames[static_cast<std::size_t>(reason)]; }
   uint64_t of(LinkEvent event) const { return links[static_cast<std::size_t>(event)]; }
@@ -56,11 +56,11 @@ std::vector<MetricSample> control_samples();
 void count(BadFrame reason, std::string_view detail);  // also logs the first hundred of a kind
 void count(LinkEvent event);
 // A word about one that was refused: one line for each peer (an address; empty: it is not known) in kRefusedLogMs,
-// however often it tries. kMaxRefusedPeers are told apart.
+// however often it tries. kMaxRefusedPeers are distinguished.
 void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms);
 // A frame of another version of the wire protocol; `peer` as far as it is known. Logged once for each peer and version,
-// of which kMaxForeignPeers are remembered; those beyond are counted alone.
-void count_foreign(uint64_t version, const std::string& peer);
+// of which kMaxOtherVersionPeers are remembered; those beyond are counted alone.
+void count_other_version(uint64_t version, const std::string& peer);
 void count_dropped_hint();
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Endpoints: what is taken, what is refused and what the refusal says.
+// Endpoints: what is accepted, what is refused and with which message.
 #include "control/endpoint.h"
 
 #include <gtest/gtest.h>
@@ -45,9 +45,9 @@ TEST(Endpoint, WhatIsTaken) {
   EXPECT_FALSE(parse_endpoint("tcp://[::ffff:10.0.0.1]:5")->local());
 }
 
-TEST(Endpoint, WhatIsRefusedAndWhatItSays) {
+TEST(Endpoint, WhatIsRefusedAndWithWhichMessage) {
   struct Bad {
-    std::string text, says;
+    std::string text, reason;
   };
   for (const Bad& bad : {
            Bad{"", "transport"},
@@ -89,7 +89,7 @@ TEST(Endpoint, WhatIsRefusedAndWhatItSays) {
     const auto parsed = parse_endpoint(bad.text);
     ASSERT_FALSE(parsed.ok()) << bad.text;
     EXPECT_EQ(parsed.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_NE(parsed.status().message().find(bad.says), std::string::npos) << parsed.status().message();
+    EXPECT_NE(parsed.status().message().find(bad.reason), std::string::npos) << parsed.status().message();
     EXPECT_NE(parsed.status().message().find("wanted"), std::string::npos);
     EXPECT_NE(parsed.status().message().find(quoted_endpoint(bad.text)), std::string::npos);
     EXPECT_LT(parsed.status().message().size(), 500u);
@@ -121,7 +121,7 @@ TEST(Endpoint, WhereOtherHostsCanCome) {
     EXPECT_TRUE(check_reachable(good).ok()) << good;
   }
   const struct {
-    const char *text, *says;
+    const char *text, *reason;
   } bad[] = {{"banana", "its transport is unknown"},
              {"10.0.0.1:30100", "its transport is unknown"},
              {"ipc:///tmp/x.sock", "other hosts cannot come there"},
@@ -133,10 +133,10 @@ TEST(Endpoint, WhereOtherHostsCanCome) {
              {"tcp://0.0.0.0:30100", "stands for every address"},
              {"tcp://[::]:30100", "stands for every address"},
              {"tcp://[::ffff:0.0.0.0]:30100", "stands for every address"}};
-  for (const auto& [text, says] : bad) {
+  for (const auto& [text, reason] : bad) {
     const Status status = check_reachable(text);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << text;
-    EXPECT_NE(status.message().find(says), std::string::npos) << text << ": " << status.message();
+    EXPECT_NE(status.message().find(reason), std::string::npos) << text << ": " << status.message();
     EXPECT_NE(status.message().find("wanted "), std::string::npos) << status.message();
   }
 }

@@ -17,7 +17,7 @@ Status check_event_endpoint(const std::string& endpoint, bool anywhere) {
     return wanted("a port from 1 to 65535 (one for each scheduler)");
   }
   if (!anywhere && !parsed->local()) {
-    return wanted("a loopback address, or --kv-events-anywhere beside it: events tell what the prompts hold");
+    return wanted("a loopback address, or --kv-events-anywhere beside it: events reveal what the prompts hold");
   }
   return ok_status();
 }
@@ -26,7 +26,7 @@ std::string nth_endpoint(const std::string& endpoint, int n) {
   if (n == 0) return endpoint;
   Result<Endpoint> parsed = parse_endpoint(endpoint);
   if (!parsed.ok() || parsed->transport != Transport::kTcp) return fmt::format("{}-{}", endpoint, n);
-  // Over the last port: no endpoint any more, as the next check of it says.
+  // Over the last port: no endpoint any more, as the next check of it reports.
   return fmt::format("{}:{}", endpoint.substr(0, endpoint.rfind(':')), parsed->port + n);
 }
 

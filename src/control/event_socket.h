@@ -1,4 +1,4 @@
-// EventSocket: tells whoever listens, over a ZeroMQ PUB socket. Nobody need listen, and a listener that is too slow
+// EventSocket: publishes to any listener, over a ZeroMQ PUB socket. No listener is needed, and one that is too slow
 // loses messages, never holds anything up: each message carries a sequence number, and a gap in them is a loss.
 //
 // One message is three frames: the topic, the sequence number (8 bytes, big-endian, from 0), the payload.
@@ -28,7 +28,7 @@ std::string nth_endpoint(const std::string& endpoint, int n);
 
 class EventSocket {
  public:
-  // kInvalidArgument for the endpoint, kUnavailable where it cannot be bound (somebody has it).
+  // kInvalidArgument for the endpoint, kUnavailable where it cannot be bound (it is in use).
   static Result<std::unique_ptr<EventSocket>> bind(ZmqContext& context, const std::string& endpoint, bool anywhere);
   EventSocket(const EventSocket&) = delete;
   EventSocket& operator=(const EventSocket&) = delete;

@@ -47,8 +47,8 @@ class Listener {
   void* socket_;
 };
 
-// A subscription takes a while to arrive, and what is published before is nobody's. Publishes until the listener has
-// got one, and takes the rest of it; the number of the next message.
+// A subscription takes a while to arrive, and what is published before has no listener. Publishes until the listener
+// has got one, and takes the rest of it; the number of the next message.
 uint64_t publish_until_received(EventSocket& socket, Listener& listener) {
   constexpr int kTries = 2000;
   listener.set_timeout_ms(50);
@@ -93,7 +93,7 @@ TEST_F(EventSocketTest, AMessageIsTopicSequenceAndPayload) {
   EXPECT_EQ((*socket)->sequence(), next + 3);
 }
 
-TEST_F(EventSocketTest, AListenerThatReadsNothingHoldsUpNobody) {
+TEST_F(EventSocketTest, AListenerThatReadsNothingDoesNotHoldUpThePublisher) {
   auto socket = EventSocket::bind(context_, endpoint(), false);
   ASSERT_TRUE(socket.ok());
   Listener slow(context_, endpoint(), 1);
@@ -111,7 +111,7 @@ TEST_F(EventSocketTest, TheSameEndpointTwiceIsAnError) {
   EXPECT_EQ(EventSocket::bind(context_, "tcp://127.0.0.1:28931", false).status().code(), StatusCode::kUnavailable);
 }
 
-TEST(EventEndpoint, OnlyLoopbackUnlessToldOtherwise) {
+TEST(EventEndpoint, OnlyLoopbackUnlessConfiguredOtherwise) {
   for (const char* good : {"tcp://127.0.0.1:5557", "tcp://localhost:1", "tcp://[::1]:65535", "ipc:///tmp/x"}) {
     EXPECT_TRUE(check_event_endpoint(good, false).ok()) << good;
   }
@@ -129,7 +129,7 @@ TEST(EventEndpoint, OnlyLoopbackUnlessToldOtherwise) {
   EXPECT_FALSE(check_event_endpoint("ipc:///" + std::string(200, 'x'), true).ok());
 }
 
-TEST(EventEndpoint, EachOfSeveralHasItsOwn) {
+TEST(EventEndpoint, EachOfSeveralHasADistinctOne) {
   EXPECT_EQ(nth_endpoint("tcp://127.0.0.1:5557", 0), "tcp://127.0.0.1:5557");
   EXPECT_EQ(nth_endpoint("tcp://127.0.0.1:5557", 3), "tcp://127.0.0.1:5560");
   EXPECT_EQ(nth_endpoint("ipc:///tmp/events", 1), "ipc:///tmp/events-1");

@@ -1,5 +1,5 @@
-// InboxWaker: a waker beside a socket. Its descriptor is written only while the receiver waits, so that waking somebody
-// who is awake costs one exchange of an atomic.
+// InboxWaker: a waker beside a socket. Its descriptor is written only while the receiver waits, so that waking a thread
+// that is awake costs one exchange of an atomic.
 //
 // Thread safety: wake() from any thread, the rest from the receiver's.
 #pragma once

@@ -28,7 +28,7 @@ class LocalBox final : public Waker {
  private:
   const std::size_t capacity_;
   mutable std::mutex mutex_;
-  std::condition_variable news_;
+  std::condition_variable arrived_;
   std::deque<wire::Message> messages_;
   bool woken_ = false;
   bool closed_ = false;

@@ -12,7 +12,7 @@ Status LocalBox::push(wire::Message& message) {
     }
     messages_.push_back(std::move(message));
   }
-  news_.notify_one();
+  arrived_.notify_one();
   return ok_status();
 }
 
@@ -20,9 +20,9 @@ std::optional<wire::Message> LocalBox::pop(int timeout_ms) {
   std::unique_lock lock(mutex_);
   const auto ready = [this] { return closed_ || woken_ || !messages_.empty(); };
   if (timeout_ms < 0) {
-    news_.wait(lock, ready);
+    arrived_.wait(lock, ready);
   } else if (timeout_ms > 0) {
-    news_.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready);
+    arrived_.wait_for(lock, std::chrono::milliseconds(timeout_ms), ready);
   }
   if (messages_.empty()) {
     woken_ = false;
@@ -38,7 +38,7 @@ void LocalBox::wake() {
     std::lock_guard lock(mutex_);
     woken_ = true;
   }
-  news_.notify_one();
+  arrived_.notify_one();
 }
 
 void LocalBox::close() {
@@ -48,7 +48,7 @@ void LocalBox::close() {
     closed_ = true;
     dropped.swap(messages_);
   }
-  news_.notify_all();
+  arrived_.notify_all();
 }
 
 bool LocalBox::closed() const {

@@ -12,7 +12,7 @@ wire::Message request(uint64_t id) { return wire::Submit{.id = ReqId{id}, .termi
 
 uint64_t id_of(const wire::Message& message) { return std::get<wire::Submit>(message).id.value; }
 
-TEST(LocalMailbox, KeepsTheOrder) {
+TEST(LocalMailbox, KeepsTheSequence) {
   LocalMailbox box = make_local_mailbox();
   for (uint64_t id = 1; id <= 5; ++id) {
     wire::Message message = request(id);
@@ -41,7 +41,7 @@ TEST(LocalMailbox, FullMeansTryAgainAndNothingIsLost) {
   for (uint64_t id = 2; id <= kMailboxCapacity + 1; ++id) ASSERT_EQ(id_of(*box.inbox->receive(0)), id);
 }
 
-TEST(LocalMailbox, NoReceiverIsSaidAtOnce) {
+TEST(LocalMailbox, NoReceiverIsReportedAtOnce) {
   LocalMailbox box = make_local_mailbox();
   box.inbox.reset();
   wire::Message kept = request(7);

@@ -1,9 +1,9 @@
 // Mailboxes: how stages hand messages to each other, wherever they run.
 //
-// An Inbox belongs to one stage and is read by its one thread. An Outbox is a door to somebody's inbox and may be used
-// by any thread. Between threads the message itself moves (local_mailbox); between processes it travels as one encoded
-// frame (zmq_mailbox). send() never blocks and never drops in silence: when the other side cannot take more, the sender
-// is told and keeps the message.
+// An Inbox belongs to one stage and is read by its one thread. An Outbox is a connection to another stage's inbox and
+// may be used by any thread. Between threads the message itself moves (local_mailbox); between processes it travels as
+// one encoded frame (zmq_mailbox). send() never blocks and never drops in silence: when the receiver cannot take more,
+// the sender gets an error and keeps the message.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,13 @@ namespace millrace {
 
 inline constexpr int kMailboxCapacity = 16384;  // messages; also the ZeroMQ high-water mark
 
-// Wakes the thread that waits in an inbox's receive(), for news that come another way (a finished transfer, a worker's
-// result). Any thread; it may outlive the inbox, and then does nothing.
+// Wakes the thread that waits in an inbox's receive(), for events that come another way (a finished transfer, a
+// worker's result). Any thread; it may outlive the inbox, and then does nothing.
 class Waker {
  public:
   virtual ~Waker() = default;
   // The receive() that waits now, or else the next one that finds no message, returns nullopt at once. Several wakes
-  // before that are one. Cheap where nobody waits.
+  // before that are one. Cheap where no thread waits.
   virtual void wake() = 0;
 };
 

@@ -58,7 +58,7 @@ Result<SharedKey> SharedKey::parse(std::string_view hex) {
     if (high < 0 || low < 0) return invalid_argument("the key has a character that is no hexadecimal digit");
     key.bytes_ += static_cast<char>(high << 4 | low);
   }
-  // All bytes alike is a file of zeros or of somebody's placeholder, not a key.
+  // All bytes alike is a file of zeros or a placeholder, not a key.
   if (key.bytes_.find_first_not_of(key.bytes_[0]) == std::string::npos) {
     return invalid_argument("the key is one byte repeated; wanted {} random bytes", kSharedKeyBytes);
   }

@@ -1,11 +1,12 @@
 // SharedKey: the secret that all processes of one deployment hold, read from a file, and the CURVE keys made from it.
 //
 // The file has 64 hexadecimal digits (32 random bytes) and perhaps one newline. It must belong to this user or to root,
-// and nobody else may read or write it; a symbolic link to such a file is fine. No message or log line ever tells what
-// is in it.
+// and no other user may read or write it; a symbolic link to such a file is fine. No message or log line ever contains
+// what is in it.
 //
-// Whoever has the key is one of us: the 32 bytes are the secret key of one CURVE key pair (Curve25519), which servers
-// and clients use alike. A client knows the server by it, and the server takes this one client key (control/zap.h).
+// A process that has the key is trusted: the 32 bytes are the secret key of one CURVE key pair (Curve25519), which
+// servers and clients use alike. A client knows the server by it, and the server takes this one client key
+// (control/zap.h).
 //
 // Thread safety: values; free functions.
 #pragma once

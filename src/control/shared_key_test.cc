@@ -75,7 +75,7 @@ TEST(SharedKey, TheCurveKeysAreX25519OfTheBytes) {
   for (int i = 0; i < 32; i += 4) {
     const uint32_t word =
         uint32_t{open[i]} << 24 | uint32_t{open[i + 1]} << 16 | uint32_t{open[i + 2]} << 8 | open[i + 3];
-    for (const uint32_t place : {52200625u, 614125u, 7225u, 85u, 1u}) z85 += digits[word / place % 85];
+    for (const uint32_t power : {52200625u, 614125u, 7225u, 85u, 1u}) z85 += digits[word / power % 85];
   }
   EXPECT_EQ(key->curve_public(), z85);
   std::string upper = kHex;
@@ -92,7 +92,7 @@ TEST(SharedKey, OthersMayNotReadIt) {
     ASSERT_FALSE(key.ok()) << std::oct << mode;
     EXPECT_EQ(key.status().code(), StatusCode::kPermissionDenied);
     EXPECT_NE(key.status().message().find("wanted 0600"), std::string::npos) << key.status().message();
-    EXPECT_EQ(key.status().message().find(kHex.substr(0, 8)), std::string::npos) << "it tells the key";
+    EXPECT_EQ(key.status().message().find(kHex.substr(0, 8)), std::string::npos) << "it reveals the key";
   }
   for (const mode_t mode : {0600u, 0400u}) {
     write(path, kHex, mode);
@@ -135,7 +135,7 @@ TEST(SharedKey, OnlyAKeyIsAKey) {
     const auto key = SharedKey::load(folder / "a.key");
     ASSERT_FALSE(key.ok()) << bad.substr(0, 80);
     EXPECT_EQ(key.status().code(), StatusCode::kInvalidArgument);
-    EXPECT_EQ(key.status().message().find(kHex.substr(0, 8)), std::string::npos) << "it tells the key";
+    EXPECT_EQ(key.status().message().find(kHex.substr(0, 8)), std::string::npos) << "it reveals the key";
   }
   EXPECT_EQ(SharedKey::load(folder / "nothing").status().code(), StatusCode::kNotFound);
   EXPECT_FALSE(SharedKey::load(folder / "").ok());

@@ -1,5 +1,5 @@
 // SimBus against simple models: a perfect link is a queue with a delay, an imperfect one loses and repeats as often as
-// it says and keeps its books, and the same seed gives the same run.
+// configured and keeps its books, and the same seed gives the same run.
 #include "control/testing/sim_bus.h"
 
 #include <gtest/gtest.h>
@@ -74,7 +74,7 @@ TEST(SimBus, PerfectLinksAreQueuesWithADelay) {
   EXPECT_EQ(bus.counters().sent, 3000u);
 }
 
-TEST(SimBus, LossAndRepetitionAreAsOftenAsSaid) {
+TEST(SimBus, LossAndRepetitionAreAsOftenAsConfigured) {
   SimBus bus({.seed = 2});
   bus.set_default_link({.min_delay_ms = 1, .max_delay_ms = 9, .drop = 0.1, .duplicate = 0.05});
   auto in = bus.inbox("b").value();
@@ -174,7 +174,7 @@ TEST(SimBus, APartitionLosesWhatIsUnderwayAndIsNoticed) {
   auto ab = bus.outbox("a", "b"), ba = bus.outbox("b", "a");
   ASSERT_TRUE(send(*ab, 1).ok());
   bus.cut("a", "b");  // one way
-  ASSERT_TRUE(send(*ab, 2).ok()) << "nobody has noticed yet";
+  ASSERT_TRUE(send(*ab, 2).ok()) << "not noticed yet";
   ASSERT_TRUE(send(*ba, 3).ok());
   bus.advance(10);
   EXPECT_EQ(read_all(*in_b), Ids{});
@@ -207,7 +207,7 @@ TEST(SimBus, APauseHoldsAndADeathLoses) {
   bus.kill("b");
   EXPECT_FALSE(bus.alive("b"));
   EXPECT_EQ(send(*ba, 5).code(), StatusCode::kUnavailable);
-  ASSERT_TRUE(send(*ab, 6).ok()) << "nobody has noticed yet";
+  ASSERT_TRUE(send(*ab, 6).ok()) << "not noticed yet";
   auto again = bus.inbox("b").value();  // a new incarnation, at once
   ASSERT_TRUE(send(*ab, 7).ok());
   bus.advance(2);
@@ -215,7 +215,7 @@ TEST(SimBus, APauseHoldsAndADeathLoses) {
   EXPECT_EQ(read_all(*again), Ids{7}) << "what was sent to the dead is not the new one's";
   EXPECT_EQ(read_all(*in_a), Ids{4});
   EXPECT_EQ(bus.counters().lost_dead, 3u);
-  EXPECT_EQ(send(*ba, 8).code(), StatusCode::kUnavailable) << "the old one's door stays shut";
+  EXPECT_EQ(send(*ba, 8).code(), StatusCode::kUnavailable) << "the old one's connection stays closed";
   in_b.reset();
   EXPECT_TRUE(bus.alive("b")) << "the old inbox's end is not the new one's";
   again.reset();
@@ -229,7 +229,7 @@ TEST(SimBus, IsBoundedAndKeepsRefusedMessages) {
   SimBus bus({.seed = 6, .capacity = 3});
   bus.set_default_link({.min_delay_ms = 1, .max_delay_ms = 1});
   auto out = bus.outbox("a", "b");
-  EXPECT_EQ(send(*out, 1).code(), StatusCode::kUnavailable) << "nobody is b";
+  EXPECT_EQ(send(*out, 1).code(), StatusCode::kUnavailable) << "b does not exist";
   auto in = bus.inbox("b").value();
   EXPECT_EQ(bus.inbox("b").status().code(), StatusCode::kConflict);
   for (uint64_t id = 1; id <= 2; ++id) ASSERT_TRUE(send(*out, id).ok());
@@ -249,14 +249,14 @@ TEST(SimBus, IsBoundedAndKeepsRefusedMessages) {
   EXPECT_EQ(bus.counters().refused, 3u);
 }
 
-TEST(SimBus, WakersAreHeard) {
+TEST(SimBus, WakersAreReported) {
   SimBus bus({.seed = 7});
   auto in = bus.inbox("a").value();
   EXPECT_FALSE(bus.take_wake("a"));
   in->waker()->wake();
   EXPECT_TRUE(bus.take_wake("a"));
   EXPECT_FALSE(bus.take_wake("a"));
-  EXPECT_FALSE(bus.take_wake("nobody"));
+  EXPECT_FALSE(bus.take_wake("absent"));
 }
 
 }  // namespace

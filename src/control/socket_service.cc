@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kIdleWaitMs = 60'000;  // orders wake the thread; this only bounds what a lost wake-up could cost
+constexpr int kIdleWaitMs = 60'000;  // changes wake the thread; this only bounds what a lost wake-up could cost
 
 bool contains(const std::vector<uint64_t>& tokens, uint64_t token) {
   return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
@@ -49,7 +49,7 @@ void SocketService::wake() const {
   if (::write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN) LOG_ERROR("cannot wake the control plane's thread");
 }
 
-Result<uint64_t> SocketService::watch(void* socket, std::function<bool(void* socket)> on_readable) {
+Result<uint64_t> SocketService::add_socket(void* socket, std::function<bool(void* socket)> on_readable) {
   std::lock_guard lock(mutex_);
   if (known_.size() >= kMaxWatched) {
     return error(StatusCode::kResourceExhausted, "{} sockets are watched; wanted at most {}", known_.size(),
@@ -63,7 +63,7 @@ Result<uint64_t> SocketService::watch(void* socket, std::function<bool(void* soc
   return token;
 }
 
-void SocketService::unwatch(uint64_t token) {
+void SocketService::remove_socket(uint64_t token) {
   std::unique_lock lock(mutex_);
   if (!contains(known_, token)) return;
   removed_.push_back(token);
@@ -78,7 +78,7 @@ Status SocketService::authenticate() {
     authenticates_ = true;
   }
   Result<void*> handler = open_zap_handler(context_);
-  Status status = handler.ok() ? watch(*handler, answer_zap).status() : handler.status();
+  Status status = handler.ok() ? add_socket(*handler, answer_zap).status() : handler.status();
   if (status.ok()) return status;
   if (handler.ok()) zmq_close(*handler);
   std::lock_guard lock(mutex_);
@@ -86,7 +86,7 @@ Status SocketService::authenticate() {
   return status;
 }
 
-void SocketService::take_orders(std::vector<Watched>& live) {
+void SocketService::apply_changes(std::vector<Watched>& live) {
   std::lock_guard lock(mutex_);
   for (Watched& added : added_) live.push_back(std::move(added));
   added_.clear();
@@ -127,7 +127,7 @@ bool SocketService::wait_and_serve(std::vector<Watched>& live) {
 void SocketService::run() {
   std::vector<Watched> live;
   do {
-    take_orders(live);
+    apply_changes(live);
   } while (wait_and_serve(live));
   for (Watched& watched : live) zmq_close(watched.socket);
   std::lock_guard lock(mutex_);

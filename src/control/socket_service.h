@@ -1,10 +1,10 @@
-// SocketService: one thread of a ZmqContext that reads sockets which are nobody else's.
+// SocketService: one thread of a ZmqContext that reads sockets which no other thread uses.
 //
-// A watched socket belongs to the thread from watch() on. Its callback reads without waiting and says whether to go on;
-// on "no", or when the context ends, the thread closes the socket and drops the callback. Callbacks must be short and
-// must not call into the service: ZeroMQ's own i/o threads wait for the readers of their monitors.
+// A watched socket belongs to the thread from add_socket() on. Its callback reads without waiting and returns whether
+// to go on; on false, or when the context ends, the thread closes the socket and drops the callback. Callbacks must be
+// short and must not call into the service: ZeroMQ's own i/o threads wait for the readers of their monitors.
 //
-// Thread safety: watch() and unwatch() from any thread.
+// Thread safety: add_socket() and remove_socket() from any thread.
 #pragma once
 
 #include <atomic>
@@ -30,10 +30,10 @@ class SocketService {
   SocketService& operator=(const SocketService&) = delete;
 
   // on_readable(socket) is called on the service's thread whenever there is something to receive. The token is for
-  // unwatch(). kResourceExhausted over kMaxWatched; then the socket stays the caller's.
-  Result<uint64_t> watch(void* socket, std::function<bool(void* socket)> on_readable);
+  // remove_socket(). kResourceExhausted over kMaxWatched; then the socket stays the caller's.
+  Result<uint64_t> add_socket(void* socket, std::function<bool(void* socket)> on_readable);
   // Waits until the callback is gone for good; nothing where it is already.
-  void unwatch(uint64_t token);
+  void remove_socket(uint64_t token);
 
   // Answers who may connect by CURVE, from now on, for every socket of the context (control/zap.h). Idempotent.
   Status authenticate();
@@ -47,7 +47,7 @@ class SocketService {
   Status start();  // with the lock held
   void wake() const;
   void run();
-  void take_orders(std::vector<Watched>& live);
+  void apply_changes(std::vector<Watched>& live);
   bool wait_and_serve(std::vector<Watched>& live);
 
   void* const context_;

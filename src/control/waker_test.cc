@@ -14,7 +14,7 @@ namespace {
 using namespace testing_control;
 
 enum class Kind { kLocal, kIpc, kTcp, kInproc };
-constexpr int kLong = 600'000;  // ms: nobody waits for it; a test that does has failed
+constexpr int kLong = 600'000;  // ms: no test waits for it; one that does has failed
 
 class WakerTest : public ::testing::TestWithParam<Kind> {
  protected:
@@ -89,7 +89,7 @@ TEST_P(WakerTest, WaitsWithoutALimitUntilItIsWoken) {
   EXPECT_EQ(number_of(*message), 7u);
 }
 
-TEST_P(WakerTest, AMessageThatIsThereComesFirst) {
+TEST_P(WakerTest, AMessageThatHasArrivedComesFirst) {
   ASSERT_TRUE(send(*out_, 1));
   sleep_ms(100);  // it has arrived; should it not have, next() waits
   waker_->wake();
@@ -103,7 +103,7 @@ TEST_P(WakerTest, MayOutliveItsInbox) {
 }
 
 // Words and messages from two threads at once: each word is followed by a look of the receiver, no message is lost,
-// and nobody sleeps through anything.
+// and the receiver sleeps through nothing.
 TEST_P(WakerTest, NoWordAndNoMessageIsLost) {
   const uint64_t rounds = kSanitized ? 2000 : 10'000;
   std::atomic<uint64_t> posted{0}, seen{0};

@@ -1,6 +1,6 @@
 // ZmqContext: the ZeroMQ library's state of one process, and what serves all its sockets: one thread that answers the
-// library's questions who may connect (control/zap.h), hears of connections made and lost, and reads the sockets of
-// abort hints; and the table of inproc:// names.
+// library's questions who may connect (control/zap.h), handles events of connections made and lost, and reads the
+// sockets of abort hints; and the table of inproc:// names.
 //
 // The thread starts with the first socket that needs it and ends in the destructor, which waits for it and, for
 // kLingerMs at most, for the last frames. zmq.h is included by .cc files alone.
@@ -33,8 +33,8 @@ class ZmqContext {
   // ---- for control/ alone
 
   SocketService& service() const { return *service_; }
-  // The box of an inproc name. bind: a new one, or that which a keeping sender made; kConflict where somebody reads it
-  // already. find: nullptr where nobody bound the name; with `keep`, one that waits for its reader.
+  // The box of an inproc name. bind: a new one, or that which a keeping sender made; kConflict where a reader has it
+  // already. find: nullptr where the name is not bound; with `keep`, one that waits for its reader.
   Result<std::shared_ptr<LocalBox>> bind_inproc(const std::string& name);
   std::shared_ptr<LocalBox> find_inproc(const std::string& name, bool keep);
 

@@ -1,5 +1,5 @@
-// Mailboxes among hostile and slow peers: garbage at every stage of a connection, crowds that say nothing, huge frames,
-// a million messages for a slow reader. What is bad is dropped and counted, and everybody else is served.
+// Mailboxes among hostile and slow peers: garbage at every stage of a connection, crowds that send nothing, huge
+// frames, a million messages for a slow reader. What is bad is dropped and counted, and every other peer is served.
 #include <gtest/gtest.h>
 #include <zmq.h>
 
@@ -94,7 +94,7 @@ TEST_F(ZmqHostile, AGoodGreetingThenGarbage) {
   expect_served();
 }
 
-TEST_F(ZmqHostile, AFrameOfFourGibibytesIsNeverMadeRoomFor) {
+TEST_F(ZmqHostile, NoMemoryIsAllocatedForAFrameOfFourGibibytes) {
   const std::size_t before = resident_bytes();
   std::vector<RawPeer> peers;
   for (int i = 0; i < 20; ++i) {
@@ -131,7 +131,7 @@ TEST_F(ZmqHostile, HalfAFrameAndThenSilenceIsCutOff) {
   EXPECT_EQ(next(*in_), 5u);
 }
 
-TEST_F(ZmqHostile, FiveHundredWhoSayNothing) {
+TEST_F(ZmqHostile, FiveHundredSilentPeers) {
   std::vector<RawPeer> crowd;
   for (int i = 0; i < 500; ++i) crowd.emplace_back(port_);
   expect_served();
@@ -171,7 +171,7 @@ TEST_F(ZmqHostile, EveryReasonIsCounted) {
   zmq_close(peer);
 }
 
-// What all versions have in common is enough to know who it is; each is told of once.
+// What all versions have in common is enough to know who it is; each is reported once.
 TEST_F(ZmqHostile, OtherVersionsAreCountedOnceAPeerAndJoinersAreHandedOn) {
   const ControlCounters before = control_counters();
   void* const peer = zmq_socket(zmq_.handle(), ZMQ_PUSH);
@@ -181,16 +181,16 @@ TEST_F(ZmqHostile, OtherVersionsAreCountedOnceAPeerAndJoinersAreHandedOn) {
     frame[2] = 99;
     EXPECT_EQ(zmq_send(peer, frame.data(), frame.size(), 0), static_cast<int>(frame.size()));
   };
-  const wire::Origin origin{.session = 3, .stage = "stranger", .replica = 1, .incarnation = 2};
+  const wire::Origin origin{.session = 3, .stage = "unregistered", .replica = 1, .incarnation = 2};
   for (int i = 0; i < 3; ++i) put(wire::AbortAck{.id = ReqId{4}, .from = origin});
   put(wire::StageStatus{.stage = "another"});
   wire::Register registration{.self = {.stage = "joiner", .replica = 2, .incarnation = 77}, .reply_to = "ipc:///x"};
   registration.self.relays = {{"shm", {"address"}}};
   put(registration);
-  std::optional<wire::Message> heard;
-  for (int i = 0; i < 100 && !heard; ++i) heard = in_->receive(100);
-  ASSERT_TRUE(heard && std::holds_alternative<wire::Register>(*heard));
-  const auto& joiner = std::get<wire::Register>(*heard);
+  std::optional<wire::Message> received;
+  for (int i = 0; i < 100 && !received; ++i) received = in_->receive(100);
+  ASSERT_TRUE(received && std::holds_alternative<wire::Register>(*received));
+  const auto& joiner = std::get<wire::Register>(*received);
   EXPECT_EQ(joiner.wire_version, 99u);
   EXPECT_EQ(joiner.self.stage, "joiner");
   EXPECT_EQ(joiner.self.replica, 2u);
@@ -198,7 +198,7 @@ TEST_F(ZmqHostile, OtherVersionsAreCountedOnceAPeerAndJoinersAreHandedOn) {
   EXPECT_EQ(joiner.reply_to, "ipc:///x");
   const ControlCounters now = control_counters();
   EXPECT_EQ(now.of(BadFrame::kVersion) - before.of(BadFrame::kVersion), 5u);
-  EXPECT_EQ(now.foreign_peers - before.foreign_peers, 3u);  // stranger, another, joiner
+  EXPECT_EQ(now.other_version_peers - before.other_version_peers, 3u);  // unregistered, another, joiner
   EXPECT_EQ(now.of(BadFrame::kMalformed), before.of(BadFrame::kMalformed));
   const int linger = 0;
   zmq_setsockopt(peer, ZMQ_LINGER, &linger, sizeof linger);
@@ -226,18 +226,18 @@ TEST(ControlCounters, ARefusedPeerIsALineInEachInterval) {
   for (int64_t ms = 1; ms <= 1000; ++ms) refuse("10.0.0.9", ms), refuse("", ms);
   refuse("10.0.0.8", 1000);
   refuse("10.0.0.9", kRefusedLogMs);
-  log_refused(LinkEvent::kRefusedOther, "10.0.0.7", 0);  // whoever leaves in the middle
-  const std::string said = ::testing::internal::GetCapturedStderr();
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 3) << said;
-  EXPECT_NE(said.find("a connection from 10.0.0.8"), std::string::npos) << said;
-  EXPECT_NE(said.find("1001 connections from 10.0.0.9"), std::string::npos) << said;
+  log_refused(LinkEvent::kRefusedOther, "10.0.0.7", 0);  // a peer that leaves in the middle
+  const std::string logged = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(std::count(logged.begin(), logged.end(), '\n'), 3) << logged;
+  EXPECT_NE(logged.find("a connection from 10.0.0.8"), std::string::npos) << logged;
+  EXPECT_NE(logged.find("1001 connections from 10.0.0.9"), std::string::npos) << logged;
   ::testing::internal::CaptureStderr();
   for (int i = 0; i < 1000; ++i) refuse(fmt::format("10.1.{}.{}", i / 250, i % 250).c_str(), kRefusedLogMs);
   const std::string many = ::testing::internal::GetCapturedStderr();
   EXPECT_LE(std::count(many.begin(), many.end(), '\n'), static_cast<int64_t>(kMaxRefusedPeers)) << many;
 }
 
-// A slow reader: no loss, no growth, and the sender is told to wait.
+// A slow reader: no loss, no growth, and the sender gets an error and waits.
 TEST(ZmqLoad, AMillionMessagesThroughIpc) {
   log_init("test", LogLevel::kError);
   const uint64_t total = kSanitized ? 100'000 : 1'000'000;

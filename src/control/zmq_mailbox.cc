@@ -72,8 +72,8 @@ class ZmqInbox final : public Inbox {
     return got >= 0;
   }
 
-  // The library's descriptor is readable whenever it has news for this socket, of which a message is only one kind: so
-  // it may take several looks until there is one, or the time is over.
+  // The library's descriptor is readable whenever it has an event for this socket, of which a message is only one kind:
+  // so it may take several looks until there is one, or the time is over.
   bool next_frame(int timeout_ms) {
     if (try_receive()) return true;
     // Each look before a wait is needed: the descriptor signals a change, once, so poll() while messages are queued
@@ -94,7 +94,7 @@ class ZmqInbox final : public Inbox {
     return false;
   }
 
-  // True when somebody woke this inbox. The word stands until receive() returns without a message.
+  // True when this inbox was woken. The word stands until receive() returns without a message.
   bool wait(int timeout_ms) {
     pollfd items[2] = {{signal_fd_, POLLIN, 0}, {-1, POLLIN, 0}};
     if (!waker_) {

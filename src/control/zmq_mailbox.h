@@ -1,4 +1,4 @@
-// Mailboxes over ZeroMQ: PUSH to PULL, one frame a message. docs/control-plane.md tells of limits, keys and losses.
+// Mailboxes over ZeroMQ: PUSH to PULL, one frame a message. docs/control-plane.md describes limits, keys and losses.
 //
 // An outbox with kRefuse is connected so that a frame is never parked for a receiver that is not there. What send()
 // took and the receiver has not read is lost when either side or the connection ends: messages are acknowledged where
@@ -21,7 +21,7 @@
 namespace millrace {
 
 // What an outbox does with a message while its receiver is not connected: refuse it, so that nothing stale waits for
-// whoever binds that endpoint next, or keep it, where the endpoint belongs to one incarnation alone.
+// the process that binds that endpoint next, or keep it, where the endpoint belongs to one incarnation alone.
 enum class BeforeConnected { kRefuse, kKeep };
 
 struct OutboxOptions {
@@ -31,7 +31,7 @@ struct OutboxOptions {
                                        // the receiver's queue is all)
 };
 
-// bind_inbox() replaces a dead socket file of the same name; kUnavailable where somebody has the endpoint.
+// bind_inbox() replaces a dead socket file of the same name; kUnavailable where the endpoint is in use.
 Result<std::unique_ptr<Inbox>> bind_inbox(ZmqContext& context, const std::string& endpoint,
                                           const SharedKey* key = nullptr);
 Result<std::shared_ptr<Outbox>> connect_outbox(ZmqContext& context, const std::string& endpoint,

@@ -105,7 +105,7 @@ class RawPush {
   void* socket_;
 };
 
-TEST_F(ZmqMailbox, WholeMessagesInOrder) {
+TEST_F(ZmqMailbox, CompleteMessagesInSequence) {
   auto in = inbox();
   auto out = outbox();
   for (uint64_t id = 1; id <= 1000; ++id) ASSERT_TRUE(send(*out, id));
@@ -154,7 +154,7 @@ TEST_F(ZmqMailbox, KeepsForAReceiverThatComesLater) {
   for (uint64_t id = 1; id <= 3; ++id) EXPECT_EQ(next(*in), id);
 }
 
-TEST_F(ZmqMailbox, AFullReceiverIsSaidAndNothingIsLost) {
+TEST_F(ZmqMailbox, AFullReceiverIsReportedAndNothingIsLost) {
   auto in = inbox();
   auto out = outbox();
   ASSERT_TRUE(send(*out, 1));
@@ -224,7 +224,7 @@ TEST_F(ZmqMailbox, AFrameOverTheLimitNeverArrives) {
   EXPECT_EQ(bad_frames(), before);
 }
 
-TEST_F(ZmqMailbox, BytesThatAreNotZeroMqHurtNobody) {
+TEST_F(ZmqMailbox, BytesThatAreNotZeroMqHurtNoOtherPeer) {
   auto in = inbox();
   auto out = outbox();
   std::vector<int> sockets;
@@ -248,7 +248,7 @@ TEST_F(ZmqMailbox, BytesThatAreNotZeroMqHurtNobody) {
 TEST_F(ZmqMailbox, ARestartedReceiverGetsWhatIsSentToIt) {
   auto out = outbox();
   uint64_t id = 1;
-  for (int life = 0; life < 3; ++life) {
+  for (int incarnation = 0; incarnation < 3; ++incarnation) {
     auto in = inbox();
     EXPECT_EQ(next(*in, 50), std::nullopt) << "something stale waited";
     ASSERT_TRUE(send(*out, id));
@@ -297,7 +297,7 @@ TEST_F(ZmqMailbox, AMessageOverTheWiresLimitsIsRefusedBySend) {
   EXPECT_EQ(next(*in), 2u);
 }
 
-TEST_F(ZmqMailbox, TwoThreadsMaySendThroughOneDoor) {
+TEST_F(ZmqMailbox, TwoThreadsMaySendThroughOneOutbox) {
   auto in = inbox();
   auto out = outbox();
   ASSERT_TRUE(send(*out, 0));

@@ -69,7 +69,7 @@ Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
   bool good = set_text(socket, ZMQ_CURVE_SECRETKEY, plan.key->curve_secret()) &&
               set_text(socket, ZMQ_CURVE_PUBLICKEY, plan.key->curve_public());
   if (plan.bind) {
-    // Before anybody can connect: without a handler the library would let in whoever knows our public key.
+    // Before anybody can connect: without a handler the library would accept every peer that knows our public key.
     RETURN_IF_ERROR(context.service().authenticate());
     // The domain carries the wanted client key to the ZAP handler, which so needs no state; see zap.h.
     good = good && set(socket, ZMQ_CURVE_SERVER, 1) && set_text(socket, ZMQ_ZAP_DOMAIN, plan.key->curve_public());
@@ -90,7 +90,7 @@ std::string address_of(int fd) {
   return known ? host : "";
 }
 
-// What the library's monitor says of one socket.
+// What the library's monitor reports of one socket.
 class Listener {
  public:
   Listener(std::shared_ptr<LinkState> state, std::string peer) : state_(std::move(state)), peer_(std::move(peer)) {}
@@ -163,7 +163,7 @@ class Listener {
   std::optional<LinkEvent> refused_;  // the last one, until it is disconnected
 };
 
-// The monitor's reader is given to the service's thread, which closes it when the monitor has said its last word and
+// The monitor's reader is given to the service's thread, which closes it when the monitor has sent its last event and
 // not before: the library waits where the reader is slow or gone.
 Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   static std::atomic<uint64_t> g_monitors{0};
@@ -179,7 +179,8 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   if (zmq_socket_monitor(socket, address.c_str(), kEvents) != 0 || zmq_connect(reader, address.c_str()) != 0) {
     status = zmq_failure("cannot watch", address);
   } else {
-    status = context.service().watch(reader, Listener(plan.state, plan.bind ? "" : plan.endpoint.to_string())).status();
+    status =
+        context.service().add_socket(reader, Listener(plan.state, plan.bind ? "" : plan.endpoint.to_string())).status();
   }
   if (status.ok()) return status;
   zmq_socket_monitor(socket, nullptr, 0);  // while its reader is still there
@@ -187,7 +188,7 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   return status;
 }
 
-// ZeroMQ replaces a socket file without asking whether somebody listens at it.
+// ZeroMQ replaces a socket file without checking whether a process listens at it.
 Status wait_until_free(const Endpoint& endpoint) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -225,9 +226,9 @@ Result<std::string> bind(void* socket, const SocketPlan& plan) {
   std::size_t size = sizeof real;
   if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, real, &size) != 0) return zmq_failure("cannot ask for", address);
   ASSIGN_OR_RETURN(const Endpoint bound, parse_endpoint(std::string(real)));
-  Endpoint told = plan.endpoint;  // by the name that was asked for: others may need it
-  told.port = bound.port;
-  return told.to_string();
+  Endpoint reported = plan.endpoint;  // by the name that was asked for: others may need it
+  reported.port = bound.port;
+  return reported.to_string();
 }
 
 }  // namespace

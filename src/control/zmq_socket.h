@@ -1,8 +1,8 @@
-// How every ZeroMQ socket of the control plane is opened: with its limits, its security and somebody who hears what
+// How every ZeroMQ socket of the control plane is opened: with its limits, its security and a monitor of what
 // becomes of its connections. For control/ alone; zmq.h is included by .cc files only.
 //
 // Limits: libzmq's defaults are unlimited or wait for ever, so every one is set here. Connections over tcp have
-// heartbeats; a peer on the same machine has none, because the kernel tells when it is gone, and one that is merely
+// heartbeats; a peer on the same machine has none, because the kernel reports when it is gone, and one that is merely
 // slow or stopped for a while must not lose its messages.
 //
 // Security: tcp that other machines reach is refused without a shared key. With a key, tcp is CURVE, loopback too; ipc
@@ -42,10 +42,10 @@ inline constexpr int kKeepaliveProbes = 2;
 // taken; so it is short, and what is over stays with the sender and in the kernel.
 inline constexpr int kTcpReceiveHighWater = 1024;
 
-// Is the peer of a connecting socket there? Shared with the thread that hears of it.
+// Is the peer of a connecting socket there? Shared with the thread that handles its events.
 struct LinkState {
   std::atomic<bool> connected{false};
-  std::atomic<bool> refused{false};  // the last try found somebody, who hung up in the handshake
+  std::atomic<bool> refused{false};  // the last try found a peer, which hung up in the handshake
 };
 
 struct SocketPlan {

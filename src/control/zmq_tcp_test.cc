@@ -47,7 +47,7 @@ class ZmqTcp : public ::testing::Test {
     for (uint64_t id = 1; id <= count; ++id) ASSERT_TRUE(send(out, id));
     for (uint64_t id = 1; id <= count; ++id) ASSERT_EQ(next(in), id);
   }
-  // Nothing gets through, and the sender is told so, each time.
+  // Nothing gets through, and the sender gets an error, each time.
   static void expect_never_connected(Inbox& in, Outbox& out) {
     const auto end = Clock::now() + std::chrono::milliseconds(600);
     while (Clock::now() < end) {
@@ -64,7 +64,7 @@ class ZmqTcp : public ::testing::Test {
   ZmqContext zmq_, other_;  // before the sockets, which they outlive
 };
 
-TEST_F(ZmqTcp, Port0TellsTheRealOne) {
+TEST_F(ZmqTcp, Port0ReportsTheRealOne) {
   auto in = inbox("tcp://127.0.0.1:0");
   auto second = inbox("tcp://127.0.0.1:0");
   EXPECT_NE(port_of(in->endpoint()), 0);
@@ -125,8 +125,8 @@ TEST_F(ZmqTcp, AWrongKeyIsNeverConnectedAndCounted) {
   const SharedKey ours = key("a.key"), theirs = key("b.key");
   auto in = inbox("tcp://0.0.0.0:0", &ours);
   const ControlCounters before = control_counters();
-  auto stranger = outbox(at_loopback(*in), &theirs);
-  expect_never_connected(*in, *stranger);
+  auto unregistered = outbox(at_loopback(*in), &theirs);
+  expect_never_connected(*in, *unregistered);
   EXPECT_GT(control_counters().of(LinkEvent::kRefusedProtocol), before.of(LinkEvent::kRefusedProtocol));
   auto out = outbox(at_loopback(*in), &ours);
   exchange(*in, *out, 100);
@@ -143,7 +143,7 @@ TEST_F(ZmqTcp, WithAndWithoutAKeyDoNotMix) {
 }
 
 // Two keys in one process: each socket takes its own alone.
-TEST_F(ZmqTcp, EachSocketHasItsOwnKey) {
+TEST_F(ZmqTcp, EachSocketHasASeparateKey) {
   const SharedKey a = key("a.key"), b = key("b.key");
   auto in_a = inbox("tcp://127.0.0.1:0", &a), in_b = inbox("tcp://127.0.0.1:0", &b);
   auto out_a = outbox(at_loopback(*in_a), &a), out_b = outbox(at_loopback(*in_b), &b);
@@ -159,7 +159,7 @@ TEST_F(ZmqTcp, ARestartedReceiverIsFoundAgain) {
   const std::string endpoint = in->endpoint();
   auto out = outbox(endpoint, &ours);
   uint64_t id = 1;
-  for (int life = 0; life < 3; ++life) {
+  for (int incarnation = 0; incarnation < 3; ++incarnation) {
     ASSERT_TRUE(send(*out, id));
     EXPECT_EQ(next(*in), id++);
     in.reset();
@@ -198,7 +198,7 @@ TEST_F(ZmqTcp, AHalfOpenPeerIsNoticed) {
     ASSERT_TRUE(eventually([&] { return control_counters().of(LinkEvent::kLost) >= lost + 2; }));
     noticed = Clock::now() - start;
   }
-  EXPECT_GE(noticed, kLeast) << "a stop of a second must cost nobody the link";
+  EXPECT_GE(noticed, kLeast) << "a stop of a second must cost no peer the link";
 }
 
 // Heartbeats must not take a slow reader for a dead one.
@@ -267,7 +267,7 @@ TEST_F(ZmqInproc, RefusesKeepsAndRestarts) {
   auto keeping = connect_outbox(zmq_, "inproc://stage", BeforeConnected::kKeep).value();
   EXPECT_TRUE(keeping->send(message).ok());
   message = numbered(2);
-  EXPECT_EQ(refusing->send(message).code(), StatusCode::kUnavailable) << "it waits for nobody";
+  EXPECT_EQ(refusing->send(message).code(), StatusCode::kUnavailable) << "it waits for no receiver";
   auto in = bind_inbox(zmq_, "inproc://stage").value();
   EXPECT_EQ(in->endpoint(), "inproc://stage");
   EXPECT_EQ(bind_inbox(zmq_, "inproc://stage").status().code(), StatusCode::kConflict);
@@ -293,7 +293,7 @@ TEST_F(ZmqInproc, AQueueLimitIsTheSenders) {
     EXPECT_EQ(connect_outbox(zmq_, in->endpoint(), OutboxOptions{.queue_limit = bad}).status().code(),
               StatusCode::kInvalidArgument);
   }
-  // Nobody is there yet: exactly so many wait.
+  // No receiver exists yet: exactly so many wait.
   auto out = connect_outbox(zmq_, "tcp://127.0.0.1:1", {.policy = BeforeConnected::kKeep, .queue_limit = 5}).value();
   for (uint64_t id = 1; id <= 5; ++id) {
     wire::Message message = numbered(id);

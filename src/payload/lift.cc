@@ -33,8 +33,8 @@ class Lifter {
   }
 
  private:
-  // Room in the tree for so many bytes more and their head.
-  Status room(std::size_t bytes) const {
+  // kTooLarge unless the tree has space for so many bytes more and their head.
+  Status check_capacity(std::size_t bytes) const {
     constexpr std::size_t kHeadBytes = 9;  // the longest head: that of a 64-bit number is the number
     const std::size_t left = wire::kMaxTreeBytes - std::min(out_.size() + kHeadBytes, wire::kMaxTreeBytes);
     if (bytes <= left) return ok_status();
@@ -43,27 +43,27 @@ class Lifter {
   }
 
   Status write(std::monostate, int) {
-    RETURN_IF_ERROR(room(0));
+    RETURN_IF_ERROR(check_capacity(0));
     out_.nil();
     return ok_status();
   }
   Status write(bool value, int) {
-    RETURN_IF_ERROR(room(0));
+    RETURN_IF_ERROR(check_capacity(0));
     out_.boolean(value);
     return ok_status();
   }
   Status write(int64_t value, int) {
-    RETURN_IF_ERROR(room(0));
+    RETURN_IF_ERROR(check_capacity(0));
     out_.integer(value);
     return ok_status();
   }
   Status write(double value, int) {
-    RETURN_IF_ERROR(room(0));
+    RETURN_IF_ERROR(check_capacity(0));
     out_.number(value);
     return ok_status();
   }
   Status write(const std::string& text, int) {
-    RETURN_IF_ERROR(room(text.size()));
+    RETURN_IF_ERROR(check_capacity(text.size()));
     if (const std::size_t fault = wire::utf8_fault(text); fault != text.size()) {
       return invalid_argument("byte {:#04x} at offset {} of a string; wanted UTF-8, or bytes",
                               static_cast<uint8_t>(text[fault]), fault);
@@ -72,7 +72,7 @@ class Lifter {
     return ok_status();
   }
   Status write(const ValueBytes& value, int) {
-    RETURN_IF_ERROR(room(value.bytes.size()));
+    RETURN_IF_ERROR(check_capacity(value.bytes.size()));
     out_.binary(value.bytes);
     return ok_status();
   }
@@ -80,7 +80,7 @@ class Lifter {
   Status open_container(std::size_t entries, int depth) const {
     if (depth >= kMaxValueDepth) return too_large("a container inside {} others; wanted fewer", depth);
     if (entries > kMaxValueNodes) return too_large("{} entries; wanted at most {}", entries, kMaxValueNodes);
-    return room(entries);
+    return check_capacity(entries);
   }
 
   Status write(const ValueList& list, int depth) {
@@ -104,7 +104,7 @@ class Lifter {
     RETURN_IF_ERROR(check_unique(keys));
     out_.map(map.size());
     for (const auto& [key, child] : map) {
-      RETURN_IF_ERROR(room(key.size()));
+      RETURN_IF_ERROR(check_capacity(key.size()));
       out_.string(key);
       const std::size_t mark = path_.enter_key(key);
       RETURN_IF_ERROR(value(child, depth + 1));
@@ -114,7 +114,7 @@ class Lifter {
   }
 
   Status write(const SharedTensor& tensor, int) {
-    RETURN_IF_ERROR(room(4));
+    RETURN_IF_ERROR(check_capacity(4));
     const std::size_t index = lifted_.tensors.size();
     if (index == kMaxValueTensors) return too_large("more than {} tensors; wanted at most so many", index);
     if (path_.text().size() > wire::kMaxPathBytes) {

@@ -6,7 +6,7 @@
 //
 //   lift:    Value -> Lifted          nothing is copied but the tree; one part for each distinct block of bytes
 //   pack:    Lifted -> one part       where a relay or a user wants one block: parts aligned to kBufferAlignment,
-//                                     the room between them filled with zeros
+//                                     the space between them filled with zeros
 //   restore: tree + infos + parts -> Value     trusts nothing: see below
 //
 // Tensors that view the same block (the same address and size) share one part and come back sharing it; blocks that
@@ -19,7 +19,7 @@
 // tensor stands; an unknown dtype; a shape of more than kMaxDims extents, with a negative one, or that overflows or
 // disagrees with its size; bytes that are unaligned for their dtype, out of range of their part, or overlap another
 // tensor's without being the very same range; a part that is not there or that no tensor uses. Whether the parts have
-// the sizes that the message said (wire::Payload::part_bytes) is for who got them to check: GetRequest::sizes. Nothing
+// the sizes that the message has (wire::Payload::part_bytes) is for who got them to check: GetRequest::sizes. Nothing
 // is allocated from a declared number before it is checked; the message is UTF-8 and short, whatever was sent.
 //
 // lift() refuses what restore() would: kTooLarge over a limit; kInvalidArgument for a string or key that is not UTF-8,
@@ -49,7 +49,7 @@ struct Lifted {
   std::vector<SharedBytes> parts;
 };
 
-// Errors as above. Paths read like "a.b[0].c", the root's is empty; keys stand in them as they are, so a path tells
+// Errors as above. Paths read like "a.b[0].c", the root's is empty; keys stand in them as they are, so a path shows
 // people where, and is compared, never taken apart.
 Result<Lifted> lift(const Value& value);
 

@@ -1,4 +1,4 @@
-// What lift() and restore() refuse, and what they say of it.
+// What lift() and restore() refuse, and with which message.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -86,7 +86,7 @@ TEST(Refusals, IndexesAndPaths) {
   expect_refused(lifted, "tensor 0 of 2 is not in the tree");
   lifted = lifted_pair();
   lifted.tensors[1].path = "b[1]";
-  expect_refused(lifted, "at b[0]: tensor 1, whose path is said to be \"b[1]\"");
+  expect_refused(lifted, "at b[0]: tensor 1, whose path is stated as \"b[1]\"");
   lifted = lifted_pair();
   lifted.tensors[0].path = std::string(wire::kMaxPathBytes + 1, '\xff');
   expect_refused(lifted, "a path of 1025 bytes");
@@ -124,7 +124,7 @@ TEST(Refusals, DescriptionsOfTensors) {
         l.parts.pop_back();
       },
       "tensor b[0]: its 8 bytes at offset 8 of part 0 overlap those of tensor a");
-  // A part at an odd address: what as<float>() of it would be, nobody may know.
+  // A part at an odd address: what as<float>() of it would be, is undefined.
   changed(
       [](Info&, Lifted& l) {
         Buffer odd(17);

@@ -182,7 +182,7 @@ class Restorer {
     if (index >= infos_.size()) return invalid_argument("tensor {}; wanted one below {}", index, infos_.size());
     if (used_[index]) return invalid_argument("tensor {} for the second time; wanted it once", index);
     if (infos_[index].path != path_.text()) {
-      return invalid_argument("tensor {}, whose path is said to be \"{}\"", index, shown(infos_[index].path));
+      return invalid_argument("tensor {}, whose path is stated as \"{}\"", index, shown(infos_[index].path));
     }
     used_[index] = true;
     out = std::move(tensors_[index]);

@@ -1,7 +1,7 @@
 // Value: what travels between the stages of a pipeline, a tree of maps, lists, scalars, strings, bytes and tensors.
 //
 // The containers belong to the value that holds them and are copied with it; the tensors are immutable and shared
-// (tensor/shared_bytes.h). So two values never share anything that somebody may change, however a payload fans out.
+// (tensor/shared_bytes.h). So two values never share anything that may change, however a payload fans out.
 // Maps keep the order in which they were made; a key stands in a map once.
 //
 // Thread safety: a value, as a container of the standard library.

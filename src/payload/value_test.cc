@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-TEST(Value, MapsKeepTheirOrderAndEachKeyOnce) {
+TEST(Value, MapsKeepTheirSequenceAndEachKeyOnce) {
   Value value;
   EXPECT_EQ(kind_name(value), "null");
   value.set("b", 1);

@@ -87,7 +87,7 @@ TEST(PipelineLayout, TheCoordinatorIsOnThisHost) {
 }
 
 // Every stage gets a table of all.
-TEST(PipelineLayout, ThereAreNotMoreStagesThanATableHolds) {
+TEST(PipelineLayout, NotMoreStagesThanATableHolds) {
   const auto many = [](int stages, int replicas) {
     std::string yaml = "stages:\n  - {name: a, worker: work, next: [";
     for (int i = 0; i < stages; ++i) yaml += (i == 0 ? "s" : ", s") + std::to_string(i);

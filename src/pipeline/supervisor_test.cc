@@ -65,7 +65,7 @@ int child_main(const std::string& kind, const std::string& file, pid_t parent) {
   if (!become_child(parent).ok()) return 1;
   if (kind == "env") {
     std::ofstream out(file + ".env");
-    for (const char* name : {"SV_SET", "SV_OVER", "SV_OWN", "SV_FREE"}) {
+    for (const char* name : {"SV_SET", "SV_OVER", "SV_CHILD", "SV_FREE"}) {
       const char* value = std::getenv(name);
       out << (value ? value : "-") << ' ';
     }
@@ -188,8 +188,8 @@ TEST_F(SupervisorTest, AChildHasItsEnvironmentThenOursThenTheDefaults) {
   ::setenv("SV_SET", "ours", 1);
   ::setenv("SV_OVER", "ours", 1);
   ChildSpec spec = child("a", "env");
-  spec.env = {{"SV_OVER", "own=1"}, {"SV_OWN", "own"}};
-  spec.env_defaults = {{"SV_SET", "default"}, {"SV_OWN", "default"}, {"SV_FREE", "default"}};
+  spec.env = {{"SV_OVER", "own=1"}, {"SV_CHILD", "own"}};
+  spec.env_defaults = {{"SV_SET", "default"}, {"SV_CHILD", "default"}, {"SV_FREE", "default"}};
   start({std::move(spec)});
   wait_for_pid("a");
   ::unsetenv("SV_SET");

@@ -136,12 +136,12 @@ Status check_sizes(const Descriptor& descriptor, std::span<const std::size_t> si
   if (sizes.size() != descriptor.parts) {
     return invalid_argument("the get names {} parts; the put has {}", sizes.size(), descriptor.parts);
   }
-  Descriptor told;
-  describe_sizes(sizes, told);
-  if (told.bytes != descriptor.bytes) {
-    return invalid_argument("the get names {} bytes; the put has {}", told.bytes, descriptor.bytes);
+  Descriptor requested;
+  describe_sizes(sizes, requested);
+  if (requested.bytes != descriptor.bytes) {
+    return invalid_argument("the get names {} bytes; the put has {}", requested.bytes, descriptor.bytes);
   }
-  if (told.sizes_hash != descriptor.sizes_hash) {
+  if (requested.sizes_hash != descriptor.sizes_hash) {
     return invalid_argument("the sizes of the parts in the get are not those of the put");
   }
   return ok_status();

@@ -1,4 +1,4 @@
-// Descriptor: what a put says of itself to whoever gets it. One layout for all backends, with a tail of each one's own.
+// Descriptor: describes a put to the reader that gets it. One layout for all backends, with a tail of each one's own.
 //
 // Fixed, little-endian:
 //      0   4  magic "MRLY"
@@ -57,10 +57,11 @@ std::vector<std::size_t> part_sizes(std::span<const SharedBytes> parts);
 // The fields must be in range (CHECK): they are our own.
 std::string encode_descriptor(const Descriptor& descriptor);
 
-// kInvalidArgument for anything that is not exactly a descriptor of `backend`; it says what was seen and wanted.
+// kInvalidArgument for anything that is not exactly a descriptor of `backend`; the message has the value seen and the
+// value wanted.
 Result<Descriptor> decode_descriptor(std::string_view bytes, std::string_view backend);
 
-// kInvalidArgument where the sizes that a get was told are not those of the put.
+// kInvalidArgument where the sizes in a get request are not those of the put.
 Status check_sizes(const Descriptor& descriptor, std::span<const std::size_t> sizes);
 
 // decode_descriptor() and check_sizes() of a get.

@@ -1,5 +1,5 @@
-// InstanceId: which instance of a relay something belongs to, so that news of the dead, of another host or of another
-// start of the same program is told apart. Random, so no two are ever equal.
+// InstanceId: which instance of a relay something belongs to, so that messages of a dead instance, of another host or
+// of another start of the same program are recognized. Random, so no two are ever equal.
 //
 // Thread safety: values; free functions without state.
 #pragma once
@@ -19,7 +19,7 @@ struct InstanceId {
 
 // A fresh one, of this process.
 InstanceId make_instance_id();
-// Of this host; 0 where the kernel does not say.
+// Of this host; 0 where the kernel does not provide it.
 uint64_t boot_hash();
 // The random part as 32 hexadecimal digits: safe in file names and addresses.
 std::string to_hex(const InstanceId& id);

@@ -135,7 +135,7 @@ OpTable::Entry OpTable::take_out(Entries::iterator at) {
   Entry entry = std::move(at->second);
   due_.erase({entry.due_ms, at->first.value});
   if (entry.put) {
-    // Still held until ended() says that nobody reads any more.
+    // Still held until ended() reports that no reader holds it any more.
     held_.emplace(at->first, entry.bytes);
     --puts_;
   }
@@ -218,7 +218,7 @@ void OpTable::deliver(RelayOp op, Entry entry, End end) {
   if (is_put) {
     // Before `done`: the caller may call put() from it and counts on this credit.
     if (free) release(op);
-    entry.put.reset();  // the parts go before the caller hears of it
+    entry.put.reset();  // the parts go before the caller's `done`
     entry.put_done(end.status);
   } else if (end.status.ok()) {
     entry.get_done(std::move(end.parts));

@@ -6,12 +6,12 @@
 //        the backend sets up what it needs; on a failure: forget(), and its call returns the error
 //      unpin()                      from here on it may end
 //      end_put() / end_get() / cancel() / cleanup() / expire() / close()      the first one counts
-//        ended(op, ...)             the backend takes down what it had of the op
-//        done(...)                  the caller hears of it
-//      release()                     only where ended() said that a reader still holds the bytes
+//        ended(op, ...)             the backend tears down what it had of the op
+//        done(...)                  the caller is notified
+//      release()                     only where ended() reported that a reader still holds the bytes
 //
 // pin() holds an end back while the backend works on the op (copies into its destination, reads its parts): an end that
-// comes in between waits for unpin(), which then delivers it, on its own thread. So after `done` nobody touches what
+// comes in between waits for unpin(), which then delivers it, on its own thread. So after `done` no thread uses what
 // belongs to the caller.
 //
 // Time is given by the caller, in ms of any clock that does not go back: monotonic_ms(), or a simulation's.

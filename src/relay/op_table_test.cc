@@ -1,4 +1,5 @@
-// OpTable: an op ends exactly once, an end waits for whoever works on the op, and credits follow what readers hold.
+// OpTable: an op ends exactly once, an end waits for the thread that works on the op, and credits follow what readers
+// hold.
 #include "relay/op_table.h"
 
 #include <gtest/gtest.h>
@@ -45,7 +46,7 @@ TEST(OpTable, AnEndThatComesWhilePinnedWaits) {
   EXPECT_EQ(end.count(), 1);
 }
 
-TEST(OpTable, ForgottenIsNeverHeardOf) {
+TEST(OpTable, AForgottenOpIsNeverReported) {
   OpTable table(options(), nullptr);
   AwaitPut end;
   const RelayOp op = *table.open_put(put_of(end), 10, 0);

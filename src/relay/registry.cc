@@ -85,7 +85,7 @@ const std::string& host_id() {
   static const std::string id = [] {
     const uint64_t facts[] = {boot_hash(), namespace_inode("/proc/self/ns/pid"), namespace_inode("/proc/self/ns/net"),
                               namespace_inode("/proc/self/ns/ipc"), static_cast<uint64_t>(::geteuid())};
-    // Without a boot id nothing tells two hosts apart.
+    // Without a boot id two hosts cannot be distinguished.
     if (facts[0] == 0) return to_hex(make_instance_id());
     return fmt::format("{:016x}", XXH3_64bits(facts, sizeof(facts)));
   }();

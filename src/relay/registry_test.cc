@@ -25,7 +25,7 @@ TEST(Registry, ListsEveryRelayWithAReasonWhereItIsAbsent) {
   }
 }
 
-TEST(Registry, AnUnknownNameSaysTheKnownOnes) {
+TEST(Registry, AnUnknownNameListsTheKnownOnes) {
   const auto relay = make_relay("smh", {});
   ASSERT_FALSE(relay.ok());
   EXPECT_EQ(relay.status().code(), StatusCode::kInvalidArgument);

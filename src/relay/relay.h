@@ -1,13 +1,13 @@
-// Relay: moves the bytes of tensors between stages; interprets nothing. One interface, several roads (backends).
+// Relay: moves the bytes of tensors between stages; interprets nothing. One interface, several transports (backends).
 //
 //      writer                                reader
 //        put(parts) ---- descriptor, over the control plane ----> get(descriptor)
 //        done(OK) <------------ the reader releases --------------- done(parts), then the last holder releases
 //
-// put() offers bytes and says at once, in a bounded descriptor, how they are reached; the control message that carries
-// the descriptor is sent before anybody waits. The reader gets them with get(), in memory that the relay provides
-// (mapped, where the road allows it: no copy) or in spans that it was given. A put is over when its reader has released
-// the bytes, or the put was cancelled, or its lease ran out.
+// put() offers bytes and returns at once, in a bounded descriptor, how they are reached; the control message that
+// carries the descriptor is sent before anybody waits. The reader gets them with get(), in memory that the relay
+// provides (mapped, where the transport allows it: no copy) or in spans that it was given. A put is over when its
+// reader has released the bytes, or the put was cancelled, or its lease ran out.
 //
 // What every backend keeps (relay/testing/conformance.h holds them to it):
 //   1. One end. Each put() and get() that returned OK calls its `done` exactly once: OK, kDeadline, kCancelled,
@@ -20,10 +20,10 @@
 //      4's: what a living reader still holds after a lease ran out or a cancel keeps its credit and bytes until it lets
 //      go.
 //   4. No trust. A descriptor names registered things, never addresses; a wrong, old or foreign one is an error, not a
-//      crash and not somebody else's bytes. A slot is used again only when its reader has released it or is known to be
-//      dead.
+//      crash and not the bytes of another put. A slot is used again only when its reader has released it or is known to
+//      be dead.
 //   5. No waiting in calls. put() may copy; nothing else blocks. Progress is made on threads of the backend's own. The
-//      simulated backend alone has no threads and makes progress when its caller says so.
+//      simulated backend alone has no threads and makes progress when its caller advances it.
 //
 // Errors of the arguments (kInvalidArgument, kTooLarge, kResourceExhausted, kUnsupported; kUnavailable after close())
 // may come from the call itself, and then `done` is never called, or through `done`. A descriptor that names what is
@@ -32,7 +32,7 @@
 // Thread safety: all functions from any thread. `done` is called on any thread, one of the backend's own or the
 // caller's, without a lock of the relay's: it may call put(), get() and cancel(), but must not block and must not call
 // close() or destroy the relay. When close() has returned, no `done` runs and none will. Once `done` of a get was
-// called, nobody writes into its destination.
+// called, no thread writes into its destination.
 #pragma once
 
 #include <cstdint>
@@ -56,8 +56,8 @@ struct RelayOptions {
   int credits = 64;                                 // open puts
   int lease_ms = 30'000;           // from put to the reader's release; then the put ends with kDeadline
   int connect_timeout_ms = 2'000;  // to reach a peer; then the get ends with kUnavailable
-  int silent_ms = 2'000;           // a peer that says nothing for so long is taken for dead
-  bool checksum = true;            // where the road is not memory
+  int silent_ms = 2'000;           // a peer that is silent for so long is taken for dead
+  bool checksum = true;            // where the transport is not memory
   std::string listen;              // tcp: "127.0.0.1:0", "[::1]:0"; empty: the backend's default
   int streams = 0;                 // tcp: connections to one peer; 0: it chooses
   std::string run_dir;             // where socket files may stand; empty: none are made
@@ -89,7 +89,7 @@ struct GetRequest {
   std::string descriptor;
   ReqId request;
   int timeout_ms = 30'000;         // 0 or less: kDeadline at once
-  std::vector<std::size_t> sizes;  // of all parts, as the control message said; other ones are an error
+  std::vector<std::size_t> sizes;  // of all parts, as in the control message; other ones are an error
   // Empty: memory of the relay's, each part aligned to kBufferAlignment (by reference: where it was put). Else one span
   // for each part.
   std::vector<std::span<std::byte>> destination;
@@ -108,7 +108,7 @@ struct RelayBooks {
   int64_t puts = 0;
   int64_t gets = 0;
   std::size_t held_bytes = 0;  // of puts, with what readers hold of puts that have ended
-  int64_t lent_parts = 0;      // received bytes that somebody still holds
+  int64_t lent_parts = 0;      // received bytes that are still held
   uint64_t bad_frames = 0;     // so far: what a peer sent and was refused
 };
 

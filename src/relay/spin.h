@@ -6,8 +6,8 @@
 //
 // It does not cost who has better use for the processor:
 //   - Only where the last wait was short (kQuickUs) does the next one begin with spinning, so an idle thread, or one
-//     that hears something now and then, sleeps at once.
-//   - Between two looks others run (sched_yield). Where somebody does, the processor is wanted: no spinning for
+//     that gets an event now and then, sleeps at once.
+//   - Between two looks others run (sched_yield). Where another thread does, the processor is wanted: no spinning for
 //     kCrowdedPauseUs, doubled up to kCrowdedMaxUs while it stays so.
 //   - With one processor there is none.
 //
@@ -20,7 +20,7 @@ namespace millrace {
 
 inline constexpr int64_t kSpinUs = 150;   // looking, at most, after the last event
 inline constexpr int64_t kQuickUs = 250;  // a wait so short would have been better spent looking
-inline constexpr int64_t kYieldUs = 20;   // a look and a yield that take longer: somebody else ran
+inline constexpr int64_t kYieldUs = 20;   // a look and a yield that take longer: another thread ran
 inline constexpr int64_t kCrowdedPauseUs = 1'000;
 inline constexpr int64_t kCrowdedMaxUs = 64'000;
 

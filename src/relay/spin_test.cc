@@ -32,7 +32,7 @@ TEST(Spin, LooksAgainOnlyAfterShortWaitsAndNotForEver) {
   ASSERT_TRUE(looks_after_a_short_wait(spin));
   const auto begin = std::chrono::steady_clock::now();
   while (spin.again()) ASSERT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
-  // The wait grew long: whoever hears something now and then does not spin.
+  // The wait grew long: a thread that gets an event now and then does not spin.
   std::this_thread::sleep_for(std::chrono::microseconds(10 * kQuickUs));
   spin.happened();
   EXPECT_FALSE(spin.again());

@@ -30,7 +30,7 @@ constexpr uint64_t last_value(RowType) { return static_cast<uint64_t>(RowType::k
 constexpr uint64_t last_value(RowLayout) { return static_cast<uint64_t>(RowLayout::kRowMajor); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }
 
-// What a visit() may say of a field besides its number: kNoLimit where it says nothing, and its type's own holds.
+// What a visit() may pass for a field besides its number: kNoLimit where it passes nothing, and its type's own holds.
 constexpr std::size_t kNoLimit = 0;
 
 // A message lists its fields once, in visit(); writing, reading and counting are three walks over that list, so they
@@ -102,7 +102,7 @@ Status write_struct(MsgpackWriter& out, T& value) {
   return status;
 }
 
-// A message that is too long or no text is mended: better than a failure that nobody hears of.
+// A message that is too long or no text is mended: better than a failure that is never reported.
 Status write_failure(MsgpackWriter& out, Failure& failure) {
   if (failure.message.size() <= kMaxErrorBytes && is_utf8(failure.message)) return write_struct(out, failure);
   // Repaired first and clipped then: a repair may make the text longer, and utf8_clip() keeps whole characters.

@@ -44,7 +44,7 @@ StageStatus sample_status() {
           .text_checksum = 5};
 }
 
-AdminRequest sample_order() {
+AdminRequest sample_admin_request() {
   return {.id = 3,
           .action = AdminAction::kSwitchWeights,
           .argument = "/tmp/x",
@@ -67,7 +67,7 @@ ChunkBatch sample_batch() {
 
 std::vector<Message> all_kinds() {
   return {with(sample_request()), AbortRequest{ReqId{7}}, sample_batch(), sample_text(),
-          sample_status(),        sample_order(),         sample_reply()};
+          sample_status(),        sample_admin_request(), sample_reply()};
 }
 
 // Equality through the wire form: two messages are the same when they encode to the same bytes.
@@ -118,7 +118,7 @@ TEST(Codec, MutatedFramesNeverCrashAndNeverGrow) {
   }
 }
 
-TEST(Codec, RefusalsSayWhatWasSeenAndWanted) {
+TEST(Codec, RefusalsNameTheValueSeenAndTheValueWanted) {
   auto expect_message = [](std::string frame, std::string_view part) {
     auto back = decode(frame);
     ASSERT_FALSE(back.ok());
@@ -179,7 +179,7 @@ TEST(Codec, FramesEqualTheOraclesBytes) {
   const std::vector<std::pair<std::string, Message>> cases = {
       {"abort_request", AbortRequest{ReqId{7}}}, {"chunk_batch_tokens", sample_batch()},
       {"chunk_batch_text", sample_text()},       {"stage_status", sample_status()},
-      {"admin_request", sample_order()},         {"admin_reply", sample_reply()},
+      {"admin_request", sample_admin_request()}, {"admin_reply", sample_reply()},
   };
   for (const auto& [name, message] : cases) {
     std::ifstream file(folder + name + ".msgpack", std::ios::binary);

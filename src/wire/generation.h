@@ -2,7 +2,7 @@
 // They are the typed bodies of messages (wire/pipeline_messages.h), so that a token costs no payload tree.
 //
 // Field numbers in the visit() functions are the wire format: append only.
-// Thread safety: values; a message belongs to whoever holds it.
+// Thread safety: values; a message belongs to its holder.
 #pragma once
 
 #include <cstdint>
@@ -54,7 +54,7 @@ struct SamplingParams {
   double top_p = 1.0;        // (0, 1]
   double min_p = 0.0;        // [0, 1]
   int32_t top_k = -1;        // -1 = all
-  uint64_t seed = 0;         // always set: the front draws one where the client gave none
+  uint64_t seed = 0;         // always set: the coordinator draws one where the client gave none
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;  // the model's end tokens are not in here: the scheduler knows them
   bool ignore_eos = false;              // the model's end tokens do not stop; stop_token_ids still do
@@ -200,7 +200,7 @@ struct DetokenizeStart {
   }
 };
 
-// News of one request. The first one (accepted) has `start` and no tokens: it says that the request was admitted to the
+// An event of one request. The first one (accepted) has `start` and no tokens: the request was admitted to the
 // queue. A stop or end token is not in `tokens`; it is in finish.matched_token, and usage.completion_tokens counts it.
 struct TokenDelta {
   ReqId id;

@@ -1,6 +1,6 @@
 // The named limits of everything that crosses a process border. The codec refuses a message over one of the first group
-// on both sides: encode() with kTooLarge, decode() before anything is allocated; the error says the limit and the value
-// seen. Those of the second group are kept by the stages that fill the fields. Thread safety: constants.
+// on both sides: encode() with kTooLarge, decode() before anything is allocated; the error names the limit and the
+// value seen. Those of the second group are kept by the stages that fill the fields. Thread safety: constants.
 #pragma once
 
 #include <cstddef>

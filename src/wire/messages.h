@@ -6,7 +6,7 @@
 // docs/wire-protocol.md has them byte by byte.
 //
 // Field numbers in the visit() functions are the wire format: append only.
-// Thread safety: values; a message belongs to whoever holds it.
+// Thread safety: values; a message belongs to its holder.
 #pragma once
 
 #include <array>
@@ -105,7 +105,8 @@ struct Metric {
   }
 };
 
-// A stage's heartbeat, sent every kHeartbeatMs and at every change of state. The front's /ready is made from these.
+// A stage's heartbeat, sent every kHeartbeatMs and at every change of state. The coordinator's /ready is made from
+// these.
 struct StageStatus {
   std::string stage;  // "scheduler" ("scheduler-1" and so on where there are more), "detokenizer"
   uint64_t incarnation = 0;

@@ -202,7 +202,7 @@ TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
   EXPECT_EQ(std::get<Peers>(*back).peers, (std::vector<Peer>{sample_peer(), other_peer()}));
 }
 
-TEST(PipelineCodec, FieldsMayComeInAnyOrder) {
+TEST(PipelineCodec, FieldsMayComeInAnySequence) {
   auto back = decode(golden("chunk_batch_end_reversed"));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(bytes_of(*back), golden("chunk_batch_end"));
@@ -222,7 +222,7 @@ TEST(PipelineCodec, FieldsMayComeInAnyOrder) {
   EXPECT_NE(back.status().message().find("field 2 is missing"), std::string::npos) << back.status().message();
 }
 
-TEST(PipelineCodec, TruncatedAndMutatedFramesAreRefusedOrWhole) {
+TEST(PipelineCodec, TruncatedAndMutatedFramesAreRefusedOrComplete) {
   std::mt19937_64 random(5);
   for (const auto& [name, message] : samples()) {
     const std::string frame = bytes_of(message);
@@ -240,7 +240,7 @@ TEST(PipelineCodec, TruncatedAndMutatedFramesAreRefusedOrWhole) {
   }
 }
 
-// encode() refuses it and says so; so does validate() where threads pass the message by reference.
+// encode() refuses it with this message; so does validate() where threads pass the message by reference.
 template <typename M>
 void refused(M message, const std::function<void(M&)>& change, std::string_view part,
              StatusCode code = StatusCode::kInvalidArgument) {
@@ -345,7 +345,7 @@ TEST(PipelineCodec, NamesOfStages) {
       {.from = kCoordinator}, [](Shutdown& m) { m.from.stage = "a b"; }, "from.stage is \"a b\"");
 }
 
-TEST(PipelineCodec, PayloadsAreWhole) {
+TEST(PipelineCodec, PayloadsAreComplete) {
   const auto change = [](std::function<void(Payload&)> what, const char* part,
                          StatusCode code = StatusCode::kInvalidArgument) {
     refused<ChunkBatch>(
@@ -436,8 +436,8 @@ TEST(PipelineCodec, PeersAndText) {
       welcome(), [](Welcome& m) { m.lease_ms = -1; }, "lease_ms is -1");
 }
 
-// decode() refuses by itself what a foreign peer may send, before it reads on.
-TEST(PipelineCodec, ForeignFramesAreHeldToTheSameLimits) {
+// decode() refuses by itself what an untrusted peer may send, before it reads on.
+TEST(PipelineCodec, UntrustedFramesAreHeldToTheSameLimits) {
   const auto changed = [](const std::string& name, const std::string& from, const std::string& to, const char* part) {
     std::string frame = golden(name);
     const std::size_t at = frame.find(from);
@@ -475,7 +475,7 @@ TEST(PipelineCodec, ForeignFramesAreHeldToTheSameLimits) {
   changed("peers", "\x03\x92", "\x03\xdc\x04\x01", "3: 1025 elements; wanted at most 1024");
 }
 
-TEST(PipelineCodec, NewsOfAFailureAlwaysGetsThrough) {
+TEST(PipelineCodec, AFailureAlwaysGetsThrough) {
   ChunkBatch batch{.from = kEncoder, .chunks = {chunk(0, kFailure)}};
   auto& failure = std::get<Failure>(batch.chunks[0].body);
   const auto read = [](const Result<Message>& m) { return std::get<Failure>(std::get<ChunkBatch>(*m).chunks[0].body); };

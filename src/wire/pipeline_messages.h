@@ -1,11 +1,11 @@
 // The messages of pipelines between the coordinator and its stages, and the structs that messages share. What stages
-// send for a request is in wire/chunk.h; the text engine's own messages are in wire/messages.h, which says what holds
-// for all.
+// send for a request is in wire/chunk.h; the text engine's own messages are in wire/messages.h, which documents what
+// holds for all.
 //
 // A third argument of v() in a visit() is the limit of that field: bytes of a string or blob, elements of a list. Both
 // encode() and decode() keep it. What the fields must be together, and which strings are names, is for validate(): both
-// sides of the codec ask it too; only threads that pass messages by reference go without. docs/wire-protocol.md tells
-// what a receiver does with repeated, late and unknown ones.
+// sides of the codec ask it too; only threads that pass messages by reference go without. docs/wire-protocol.md
+// describes what a receiver does with repeated, late and unknown ones.
 //
 // Thread safety: values; a message belongs to its holder.
 #pragma once
@@ -24,8 +24,9 @@
 
 namespace millrace::wire {
 
-// Who says something, so that news of the dead can be told apart: a stage's replica and incarnation, inside one session
-// of the coordinator. Whoever receives ignores another session, and an incarnation that is not the one it knows of.
+// The sender of a message, so that messages of a dead process are recognized: a stage's replica and incarnation, inside
+// one session of the coordinator. A receiver ignores another session, and an incarnation that is not the one it knows
+// of.
 struct Origin {
   uint64_t session = 0;
   std::string stage;  // empty: the coordinator
@@ -75,7 +76,7 @@ struct Payload {
   friend bool operator==(const Payload&, const Payload&) = default;
 };
 
-// News of a failure always gets through: encode() cuts a message that is longer than kMaxErrorBytes and mends one that
+// A failure always gets through: encode() cuts a message that is longer than kMaxErrorBytes and mends one that
 // is not UTF-8.
 struct Failure {
   StatusCode code = StatusCode::kInternal;  // never kOk
@@ -184,7 +185,8 @@ struct Register {
   Peer self;
   std::string reply_to;    // where the Welcome goes: the stage's inbox as the coordinator reaches it
   uint64_t spec_hash = 0;  // of the pipeline that it was started with
-  // No field: the version of the frame that it came in. Another one than ours has the rest as read_foreign() guesses.
+  // No field: the version of the frame that it came in. Another one than ours has the rest as read_other_version()
+  // guesses.
   uint32_t wire_version = kWireVersion;
 
   template <typename V>
@@ -193,7 +195,7 @@ struct Register {
   }
 };
 
-// coordinator -> stage: you are in, or why not. A member says StageStatus every kHeartbeatMs; one that is silent for
+// coordinator -> stage: you are in, or why not. A member sends StageStatus every kHeartbeatMs; one that is silent for
 // lease_ms has lost its lease: its requests have failed, and it must register again with a new incarnation.
 struct Welcome {
   Origin from;
@@ -201,7 +203,7 @@ struct Welcome {
   uint64_t incarnation = 0;  // of the member that is meant
   std::optional<Failure> refused;
   int64_t lease_ms = 0;
-  uint32_t wire_version = kWireVersion;  // no field: of the frame; a refusal is said in the version that its reader has
+  uint32_t wire_version = kWireVersion;  // no field: of the frame; a refusal is sent in the version that its reader has
 
   template <typename V>
   void visit(V&& v) {

@@ -53,12 +53,12 @@ std::string_view utf8_clip(std::string_view text, std::size_t max_bytes) {
 }
 
 std::string utf8_repair(std::string_view text) {
-  std::string whole;
+  std::string repaired;
   while (true) {
     const std::size_t fault = utf8_fault(text);
-    whole += text.substr(0, fault);
-    if (fault == text.size()) return whole;
-    whole += '?';
+    repaired += text.substr(0, fault);
+    if (fault == text.size()) return repaired;
+    repaired += '?';
     text.remove_prefix(fault + 1);
   }
 }

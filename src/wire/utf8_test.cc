@@ -70,7 +70,7 @@ TEST(Utf8, TheFaultIsFoundWhereverItIs) {
   }
 }
 
-TEST(Utf8, ClipsAtWholeCharactersAndRepairs) {
+TEST(Utf8, ClipsAtCharacterBoundsAndRepairs) {
   EXPECT_EQ(utf8_clip("zażółć", 100), "zażółć");
   EXPECT_EQ(utf8_clip("zażółć", 3), "za");
   EXPECT_EQ(utf8_clip("zażółć", 4), "zaż");

@@ -42,7 +42,7 @@ struct Node {
 };
 
 struct Link {
-  std::optional<SimLink> own;
+  std::optional<SimLink> rules;
   std::optional<int64_t> cut_ms;  // since when
   uint64_t messages = 0;          // so far
   int64_t last_arrival_ms = 0;    // of those that keep the order
@@ -71,7 +71,7 @@ struct SimBus::State {
 
   Status send(const LinkName& name, uint64_t sender, wire::Message& message);
   void fly(const LinkName& name, Link& link, uint64_t incarnation, std::variant<std::string, wire::Message> message);
-  void launch(const LinkName& name, Link& link, uint64_t incarnation, int64_t delay_ms, bool in_order,
+  void launch(const LinkName& name, Link& link, uint64_t incarnation, int64_t delay_ms, bool ordered,
               std::variant<std::string, wire::Message> message);
   void arrive(Flight flight);
   void kill(const std::string& name);
@@ -90,7 +90,7 @@ Status SimBus::State::send(const LinkName& name, uint64_t sender, wire::Message&
     return refuse(StatusCode::kUnavailable, fmt::format("{} is dead", name.first));
   }
   const auto found = nodes.find(name.second);
-  if (found == nodes.end()) return refuse(StatusCode::kUnavailable, fmt::format("nobody is {}", name.second));
+  if (found == nodes.end()) return refuse(StatusCode::kUnavailable, fmt::format("{} does not exist", name.second));
   Node& target = found->second;
   Link& link = links[name];
   const bool gone = !target.alive && now_ms >= target.died_ms + options.notice_ms;
@@ -116,7 +116,7 @@ Status SimBus::State::send(const LinkName& name, uint64_t sender, wire::Message&
 
 void SimBus::State::fly(const LinkName& name, Link& link, uint64_t incarnation,
                         std::variant<std::string, wire::Message> message) {
-  const SimLink& rules = link.own ? *link.own : default_link;
+  const SimLink& rules = link.rules ? *link.rules : default_link;
   // Two blocks of random words a message, so that its fate depends on nothing that befell another.
   const uint64_t stream = hash_of(name);
   const PhiloxBlock fate = philox(options.seed, 2 * link.messages, stream);
@@ -151,10 +151,10 @@ void SimBus::State::fly(const LinkName& name, Link& link, uint64_t incarnation,
   }
 }
 
-void SimBus::State::launch(const LinkName& name, Link& link, uint64_t incarnation, int64_t delay_ms, bool in_order,
+void SimBus::State::launch(const LinkName& name, Link& link, uint64_t incarnation, int64_t delay_ms, bool ordered,
                            std::variant<std::string, wire::Message> message) {
   int64_t arrival_ms = now_ms + delay_ms;
-  if (in_order) arrival_ms = link.last_arrival_ms = std::max(arrival_ms, link.last_arrival_ms);
+  if (ordered) arrival_ms = link.last_arrival_ms = std::max(arrival_ms, link.last_arrival_ms);
   flights.emplace(std::pair(arrival_ms, next_flight++), Flight{name, incarnation, std::move(message)});
   ++nodes[name.second].in_flight;
   ++counters.in_flight;
@@ -244,7 +244,7 @@ SimBus::~SimBus() = default;
 
 Result<std::unique_ptr<Inbox>> SimBus::inbox(const std::string& name) {
   Node& node = state_->nodes[name];
-  if (node.alive) return error(StatusCode::kConflict, "{} lives; wanted a name that nobody has", name);
+  if (node.alive) return error(StatusCode::kConflict, "{} lives; wanted a name that is not in use", name);
   node = Node{.incarnation = state_->next_incarnation++, .alive = true, .waker = std::make_shared<SimWaker>()};
   return std::unique_ptr<Inbox>(std::make_unique<SimInbox<State>>(state_, name, node.incarnation));
 }
@@ -257,7 +257,7 @@ std::shared_ptr<Outbox> SimBus::outbox(const std::string& from, const std::strin
 
 void SimBus::set_default_link(const SimLink& link) { state_->default_link = link; }
 void SimBus::set_link(const std::string& from, const std::string& to, const SimLink& link) {
-  state_->links[{from, to}].own = link;
+  state_->links[{from, to}].rules = link;
 }
 
 void SimBus::cut(const std::string& from, const std::string& to) {

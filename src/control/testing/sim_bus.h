@@ -5,8 +5,8 @@
 // Deterministic: a message's fate is a function of the seed, its link's two names and its number on that link, and what
 // is due at one moment comes in the order in which it was sent. The same calls give the same run, on every machine.
 //
-// As on the real plane: a link keeps its order (but for what it reorders), send() says OK before anybody has the
-// message, a full receiver is kResourceExhausted, and a dead or unreachable one is kUnavailable as soon as it is
+// As on the real plane: a link keeps its order (but for what it reorders), send() returns OK before the receiver has
+// the message, a full receiver is kResourceExhausted, and a dead or unreachable one is kUnavailable as soon as it is
 // noticed and loses what was sent before.
 //
 // Thread safety: one thread, for the bus and all its inboxes and outboxes; these may outlive the bus.
@@ -33,14 +33,14 @@ struct SimLink {
 struct SimOptions {
   uint64_t seed = 0;
   std::size_t capacity = static_cast<std::size_t>(kMailboxCapacity);  // messages queued for and on their way to a node
-  int64_t notice_ms = 0;      // so long after a death or a partition send() still says OK, and the message is lost
+  int64_t notice_ms = 0;      // so long after a death or a partition send() still returns OK, and the message is lost
   bool through_codec = true;  // messages are encoded and decoded, as between processes
 };
 
 // Of the whole bus. At every moment: sent + duplicated = received + dropped + lost_partition + lost_dead + in_flight +
 // queued.
 struct SimCounters {
-  uint64_t sent = 0;     // send() said OK
+  uint64_t sent = 0;     // send() returned OK
   uint64_t refused = 0;  // send() did not
   uint64_t duplicated = 0;
   uint64_t reordered = 0;
@@ -62,7 +62,7 @@ class SimBus {
   // A node is born under this name; kConflict while one lives there. The inbox's end is the node's end, as kill().
   // receive() never waits: its timeout means nothing here.
   Result<std::unique_ptr<Inbox>> inbox(const std::string& name);
-  // From the incarnation of `from` that lives now (or from somebody without an inbox, who never dies).
+  // From the incarnation of `from` that lives now (or from a sender without an inbox, which never dies).
   std::shared_ptr<Outbox> outbox(const std::string& from, const std::string& to);
 
   void set_default_link(const SimLink& link);  // of links that have none of their own

@@ -162,7 +162,7 @@ class RawPeer {
   int fd_;
 };
 
-// Carries bytes between whoever connects to it (one at a time) and a port, until it turns into a black hole: then both
+// Carries bytes between a client (one at a time) and a port, until it turns into a black hole: then both
 // connections stay open and nothing goes through any more, as when a machine or a cable is gone.
 class Proxy {
  public:

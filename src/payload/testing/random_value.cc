@@ -48,7 +48,7 @@ SharedTensor RandomValues::tensor() {
   for (int i = 0; i < rank; ++i) tensor.shape.push_back(static_cast<int64_t>(below(rank > 4 ? 3 : 6)));
   const std::size_t size = static_cast<std::size_t>(tensor.shape.elements()) * dtype_size(tensor.dtype);
   if (size == 0) return tensor;
-  if (!made_.empty() && below(6) == 0) {  // a view into somebody else's block: same start, another size
+  if (!made_.empty() && below(6) == 0) {  // a view into another tensor's block: same start, another size
     const SharedTensor& other = made_[below(made_.size())];
     const auto address = reinterpret_cast<uintptr_t>(other.bytes.data());
     if (size <= other.bytes.size_bytes() && address % dtype_size(tensor.dtype) == 0) {

@@ -16,7 +16,7 @@ namespace {
 constexpr char kName[] = "local";
 constexpr char kScheme[] = "local:";
 
-// What is put and may be got. Held by the writer's map and by whoever reads.
+// What is put and may be got. Held by the writer's map and by its readers.
 // Two counts, as a put ends by its readers' releases while gets are limited by claims. A get that was claimed and not
 // released yet is in `unreleased` alone.
 struct Offer {
@@ -32,7 +32,7 @@ struct Offer {
 // One writer, shared with the registry and with its readers: it may be gone before they are.
 struct Writer {
   std::mutex mutex;
-  std::map<uint64_t, Offer> offers;  // by op; also ended ones that somebody reads
+  std::map<uint64_t, Offer> offers;  // by op; also ended ones that are still read
   std::unique_ptr<OpTable> table;
 };
 
@@ -75,7 +75,7 @@ void release(const std::shared_ptr<Writer>& writer, RelayOp op) {
     CHECK(offer.unreleased > 0);
     --offer.unreleased;
     ended = offer.ended;
-    // Of an ended put nobody else will come.
+    // An ended put gets no further reader.
     last = offer.unreleased - (ended ? offer.unclaimed : 0) == 0;
     // An open put keeps its offer here: end_put() below leads to ended(), which erases it.
     if (last && ended) {
@@ -96,11 +96,11 @@ class LocalRelay final : public Relay {
  public:
   explicit LocalRelay(const RelayOptions& options)
       : options_(options), id_(make_instance_id()), writer_(std::make_shared<Writer>()) {
-    // The table belongs to the writer's record, which outlives this relay while somebody reads.
+    // The table belongs to the writer's record, which outlives this relay while a reader holds bytes.
     writer_->table =
         std::make_unique<OpTable>(options, [writer = std::weak_ptr(writer_)](RelayOp op, bool is_put, const Status&) {
           const std::shared_ptr<Writer> alive = writer.lock();
-          return !is_put || !alive || take_down(*alive, op);
+          return !is_put || !alive || revoke(*alive, op);
         });
     registry().add(to_hex(id_), writer_);
     ticker_ = std::make_unique<Ticker>([this] { return writer_->table->expire(monotonic_ms()); });
@@ -173,8 +173,8 @@ class LocalRelay final : public Relay {
     return (uint64_t{block[0]} << 32) | block[1];
   }
 
-  // The end of a put: nobody new may get it. True where nobody reads it now.
-  static bool take_down(Writer& writer, RelayOp op) {
+  // The end of a put: no new reader may get it. True where no reader holds it now.
+  static bool revoke(Writer& writer, RelayOp op) {
     std::vector<SharedBytes> parts;
     // Declared after `parts`, so it is released first: a part's destructor may be the owner's code.
     std::lock_guard lock(writer.mutex);

@@ -1,11 +1,11 @@
 // The local relay: stages of one process pass references. get() hands out the very bytes that were put, host or device
-// alike; nobody can write them, because SharedBytes gives no writable pointer. Only a get() with destinations copies,
+// alike; no stage can write them, because SharedBytes gives no writable pointer. Only a get() with destinations copies,
 // and for that the memory must be the host's.
 //
 // All local relays of a process find each other in one table of offers, by their instance's random id. A descriptor of
 // another process names an instance that is not in the table, and is refused.
 //
-// Thread safety: as relay.h says. One thread of its own, for leases and deadlines.
+// Thread safety: as in relay.h. One thread of its own, for leases and deadlines.
 #pragma once
 
 #include <memory>

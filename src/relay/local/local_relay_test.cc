@@ -43,7 +43,7 @@ TEST(LocalRelay, DeviceMemoryPassesUntouched) {
     EXPECT_EQ((*parts)[0].device(), Device::kCuda);
   }
   EXPECT_TRUE(end.wait().value_or(Status(StatusCode::kInternal, "")).ok());
-  EXPECT_EQ(owner.use_count(), 1) << "kept alive by nobody";
+  EXPECT_EQ(owner.use_count(), 1) << "still referenced";
 }
 
 TEST(LocalRelay, DeviceMemoryIsNotCopiedIntoHostMemory) {

@@ -24,9 +24,9 @@ NcclChannel::NcclChannel(Core& core, const Api& api, int device)
     : core_(core),
       api_(api),
       device_(device),
-      writer_side_(*this, core.writer),
-      reader_side_(*this, core.reader),
-      sockets_(core, writer_side_, reader_side_, false) {
+      writer_user_(*this, core.writer),
+      reader_user_(*this, core.reader),
+      sockets_(core, writer_user_, reader_user_, false) {
   traits_.frames = {.frame_bytes = kStagingBytes, .packed_bytes = kStagingBytes, .alone_bytes = kDirectBytes - 1};
   traits_.range_bytes = 0;  // a frame: nothing travels that was not asked for
   traits_.ranges_in_flight = 2;
@@ -86,10 +86,10 @@ Result<std::optional<Landing>> NcclChannel::make_memory(const GetRequest& reques
   const std::vector<bool>& on_device = layout.candidates();
   if (std::find(on_device.begin(), on_device.end(), true) == on_device.end()) return std::optional<Landing>();
   std::size_t device_bytes = 0, host_bytes = 0;
-  std::vector<std::size_t> places;
+  std::vector<std::size_t> offsets;
   for (std::size_t i = 0; i < request.sizes.size(); ++i) {
     std::size_t& used = on_device[i] ? device_bytes : host_bytes;
-    places.push_back(used);
+    offsets.push_back(used);
     used += round_up(request.sizes[i], on_device[i] ? kDeviceAlignment : kBufferAlignment);
   }
   const auto host = std::make_shared<Buffer>(host_bytes);
@@ -98,7 +98,7 @@ Result<std::optional<Landing>> NcclChannel::make_memory(const GetRequest& reques
   Landing landing;
   for (std::size_t i = 0; i < request.sizes.size(); ++i) {
     const bool cuda = on_device[i];
-    std::byte* to = (cuda ? static_cast<std::byte*>(device.get()) : host->data()) + places[i];
+    std::byte* to = (cuda ? static_cast<std::byte*>(device.get()) : host->data()) + offsets[i];
     landing.into.add(to, request.sizes[i]);
     landing.parts.emplace_back(cuda ? std::shared_ptr<const void>(device) : host, to, request.sizes[i],
                                cuda ? Device::kCuda : Device::kHost);
@@ -108,7 +108,7 @@ Result<std::optional<Landing>> NcclChannel::make_memory(const GetRequest& reques
 
 // ---- links ----------------------------------------------------------------------------------------------------------
 
-Status NcclChannel::SideUser::on_frame(Link& link, const Header& header, std::span<const std::byte> payload) {
+Status NcclChannel::JoinUser::on_frame(Link& link, const Header& header, std::span<const std::byte> payload) {
   if (header.type != FrameType::kJoin) return user_.on_frame(link, header, payload);
   Pair& pair = channel_.pairs_.at(&link);
   UniqueId id;
@@ -121,10 +121,10 @@ Status NcclChannel::SideUser::on_frame(Link& link, const Header& header, std::sp
 }
 
 // The connection is there; a REQUEST may be sent, and waits at the writer until both have joined.
-void NcclChannel::SideUser::on_ready(Link& link) {
+void NcclChannel::JoinUser::on_ready(Link& link) {
   Pair& pair = channel_.pairs_[&link];
   pair.link = &link;
-  pair.writes = this == &channel_.writer_side_;
+  pair.writes = this == &channel_.writer_user_;
   pair.due_ms = monotonic_ms() + kJoinMs;
   link.patience_ms = kJoinMs;  // the first use of a device takes its time
   user_.on_ready(link);
@@ -140,13 +140,13 @@ void NcclChannel::SideUser::on_ready(Link& link) {
   if (const Status joining = start(); !joining.ok()) channel_.broken_.emplace_back(&link, joining);
 }
 
-bool NcclChannel::SideUser::busy(const Link& link) const {
+bool NcclChannel::JoinUser::busy(const Link& link) const {
   const auto pair = channel_.pairs_.find(&link);
   return user_.busy(link) || (pair != channel_.pairs_.end() && pair->second.step == Step::kJoining);
 }
 
 // The communicator first: then nothing reads or writes any bytes, and the session may end gets and puts.
-void NcclChannel::SideUser::on_lost(Link& link, const Status& why) {
+void NcclChannel::JoinUser::on_lost(Link& link, const Status& why) {
   std::erase_if(channel_.broken_, [&](const auto& entry) { return entry.first == &link; });
   const auto at = channel_.pairs_.find(&link);
   if (at == channel_.pairs_.end()) return user_.on_lost(link, why);

@@ -5,7 +5,7 @@
 // nothing is under way on the device unless both sides have agreed to it. One frame at a time travels on a link:
 // straight from and to a part that stands alone in device memory, else by way of the staging buffers.
 //
-// Owner: the session's core. Thread safety: as channel.h says; CUDA and NCCL are called on the loop's thread, except to
+// Owner: the session's core. Thread safety: as in channel.h; CUDA and NCCL are called on the loop's thread, except to
 // ask where a part lies. Invariant: what a communicator reads or writes stays until it is over or aborted.
 #pragma once
 
@@ -48,9 +48,9 @@ class NcclChannel final : public session::Channel {
 
  private:
   // Stands between the connections of one side and the session, for what is NCCL's: JOIN, and the end of a link.
-  class SideUser final : public session::LinkUser {
+  class JoinUser final : public session::LinkUser {
    public:
-    SideUser(NcclChannel& channel, session::LinkUser& user) : channel_(channel), user_(user) {}
+    JoinUser(NcclChannel& channel, session::LinkUser& user) : channel_(channel), user_(user) {}
     Status on_frame(session::Link& link, const session::Header& header, std::span<const std::byte> payload) override;
     void on_ready(session::Link& link) override;
     bool busy(const session::Link& link) const override;
@@ -71,7 +71,7 @@ class NcclChannel final : public session::Channel {
     std::unique_ptr<Communicator> communicator;  // null: the reader waits for JOIN
     Step step = Step::kJoining;
     int64_t due_ms = 0;            // of the step
-    session::Outgoing out;         // what is being gathered or sent
+    session::Outgoing out;         // what is being staged or sent
     std::deque<Receive> receives;  // the first is the one that is being received
     bool pinned = false;           // it is
   };
@@ -89,8 +89,8 @@ class NcclChannel final : public session::Channel {
   const Api& api_;
   const int device_;
   session::Traits traits_;
-  SideUser writer_side_;
-  SideUser reader_side_;
+  JoinUser writer_user_;
+  JoinUser reader_user_;
   std::unordered_map<const session::Link*, Pair> pairs_;
   std::vector<std::pair<session::Link*, Status>> broken_;
   tcp::Sockets sockets_;  // the last member: its connections name the sides and pairs

@@ -8,7 +8,7 @@
 // RelayOptions: listen is a numeric host and a port ("127.0.0.1:0", the default); beyond loopback it needs a secret of
 // at least 32 bytes. The GPU is the current device of the thread that makes the relay.
 //
-// Thread safety: as relay.h says. Owner: the stage's set of relays.
+// Thread safety: as in relay.h. Owner: the stage's set of relays.
 #pragma once
 
 #include <memory>

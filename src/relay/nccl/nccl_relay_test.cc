@@ -4,7 +4,7 @@
 //   MILLRACE_TEST_GPU=1 NCCL_SOCKET_IFNAME=lo relay_nccl_relay_test --gtest_filter='RelayConformance_nccl_*'
 //
 // runs the cases of two processes over the real libraries, with parts in host memory and in the GPU's. One GPU is
-// enough: NCCL refuses two ranks of one host on it, so each process says that it is a host of its own.
+// enough: NCCL refuses two ranks of one host on it, so each process reports a host of its own.
 #include "relay/nccl/nccl_relay.h"
 
 #include <dirent.h>
@@ -100,7 +100,7 @@ TEST(NcclRelay, HostMemoryIsNotTakenForTheDevices) {
   EXPECT_EQ(end.count(), 0);
 }
 
-TEST(NcclRelay, SaysWhyItIsAbsent) {
+TEST(NcclRelay, ReportsWhyItIsAbsent) {
   const auto reason = [](const nccl::Libraries& libraries) {
     const auto relay = make_nccl_relay_of({}, libraries);
     EXPECT_EQ(relay.status().code(), StatusCode::kUnavailable);
@@ -126,7 +126,7 @@ TEST(NcclRelay, BeyondLoopbackItNeedsASecret) {
   EXPECT_EQ(make_fake(options).status().code(), StatusCode::kInvalidArgument);
 }
 
-// What speaks to the writer's port and is no relay is hung up on, and harms nobody.
+// A peer on the writer's port that is no relay is hung up on, and harms no other peer.
 TEST(NcclRelay, UnregisteredPeersOnThePortAreHungUpOn) {
   RelayOptions options = small_options(setup());
   options.connect_timeout_ms = 300;
@@ -166,9 +166,9 @@ TEST(NcclRelay, OnlyEqualSecretsMeet) {
   RelayOptions other = options;
   for (const std::string& secret : {std::string(32, 't'), std::string()}) {
     other.secret = secret;
-    std::unique_ptr<Relay> stranger = make_relay_of(setup(), other);
+    std::unique_ptr<Relay> unregistered = make_relay_of(setup(), other);
     Sent sent = send(*same.writer, 2, {1000});
-    expect_refused(receive(*stranger, sent), {StatusCode::kUnavailable}, "a stranger");
+    expect_refused(receive(*unregistered, sent), {StatusCode::kUnavailable}, "an unregistered peer");
     EXPECT_EQ(sent.end.count(), 0);
     expect_round_trip(*same.writer, *same.reader, 3, {1000});
   }

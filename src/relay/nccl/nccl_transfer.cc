@@ -1,4 +1,4 @@
-// What a link does on the device, step by step; each step ends when poll() of the communicator says so.
+// What a link does on the device, step by step; each step ends when poll() of the communicator reports its completion.
 #include "base/clock.h"
 #include "relay/nccl/nccl_channel.h"
 

@@ -24,7 +24,7 @@ uint64_t checksum_of(const std::byte* block, const Layout& layout, uint64_t gene
   // so bytes of another put that lay at the same offset do not fit.
   uint64_t sum = generation;
   for (std::size_t i = 0; i < layout.parts(); ++i) {
-    sum = XXH3_64bits_withSeed(block + layout.place(i), layout.size(i), sum + 1);
+    sum = XXH3_64bits_withSeed(block + layout.block_offset(i), layout.size(i), sum + 1);
   }
   return sum;
 }
@@ -149,7 +149,7 @@ Result<std::string> PluginChannel::store(Put& put) {
   std::byte* block = at(*offset);
   for (std::size_t i = 0; i < put.layout.parts(); ++i) {
     const SharedBytes& part = put.request->parts[i];
-    if (!part.empty()) std::memcpy(block + put.layout.place(i), part.data(), part.size_bytes());
+    if (!part.empty()) std::memcpy(block + put.layout.block_offset(i), part.data(), part.size_bytes());
   }
   // Always, whatever RelayOptions::checksum is: a reader that was taken for dead may still read while the memory is
   // used again.
@@ -201,7 +201,7 @@ Result<PluginChannel::PluginLink*> PluginChannel::add_link(const Instance& insta
       // No record of a peer that was never connected: `uses` of 0 must mean that there is no handle.
       peers_.erase(instance);
       if (code == MILLRACE_RELAY_INVALID) {
-        return invalid_argument("the descriptor does not say how its relay is reached");
+        return invalid_argument("the descriptor does not contain how its relay is reached");
       }
       return error(StatusCode::kUnavailable, "the descriptor's relay cannot be reached: code {}", code);
     }

@@ -1,11 +1,11 @@
-// PluginChannel: the session over a plugin of plugins/relay_plugin.h. put() copies into registered memory; a GRANT says
-// where the copy lies and what it sums to, and the reader's plugin reads it from there into registered memory of its
-// own. Messages may be lost, so the session repeats them.
+// PluginChannel: the session over a plugin of plugins/relay_plugin.h. put() copies into registered memory; a GRANT
+// states where the copy lies and what it sums to, and the reader's plugin reads it from there into registered memory of
+// its own. Messages may be lost, so the session repeats them.
 //
-// A read that the plugin does not end keeps its destination, and the writer's copy, until the plugin says that it is
+// A read that the plugin does not end keeps its destination, and the writer's copy, until the plugin reports that it is
 // over. Host memory only; twice the pool is registered, once for what is put and once for what is read.
 //
-// Owner: the session's core. Thread safety: as channel.h says; all calls into the plugin come from the loop's thread.
+// Owner: the session's core. Thread safety: as in channel.h; all calls into the plugin come from the loop's thread.
 // Memory: `in_use` is held shared by a put that copies, because shut_down() takes the memory away.
 #pragma once
 

@@ -14,8 +14,8 @@ namespace millrace {
 // "DIR/relay_NAME.so"; an empty dir is "plugins" beside the program.
 std::string plugin_path(std::string_view dir, std::string_view name);
 
-// kUnavailable with the reason: no such file, no such symbol, another version of the interface, or the plugin says that
-// it cannot work here.
+// kUnavailable with the reason: no such file, no such symbol, another version of the interface, or the plugin reports
+// that it cannot work here.
 Result<const millrace_relay_plugin*> load_plugin(const std::string& path);
 
 }  // namespace millrace

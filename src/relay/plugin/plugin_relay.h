@@ -3,7 +3,7 @@
 //
 // Deadlines hold while the plugin hangs, and close() abandons a plugin that hangs after kRelayCloseMs.
 //
-// Thread safety: as relay.h says.
+// Thread safety: as in relay.h.
 #pragma once
 
 #include <memory>

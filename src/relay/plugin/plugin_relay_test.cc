@@ -37,7 +37,7 @@ TEST(PluginRelay, ADeadlineHoldsWhileThePluginHangs) {
   ASSERT_TRUE(sent.ticket.ok());
   auto received = receive(*reader, sent, 300);
   EXPECT_EQ(received.outcome().status().code(), StatusCode::kDeadline);
-  // The writer still counts it as read: nobody knows whether the read will end.
+  // The writer still counts it as read: it is unknown whether the read will end.
   EXPECT_EQ(sent.end.count(), 0);
   writer->cancel(sent.ticket->op);
   relay_testing::expect_put_end(sent, {StatusCode::kCancelled});
@@ -77,12 +77,12 @@ TEST(PluginLibrary, WhatIsNoPluginIsAbsentWithAReason) {
   const std::string text = testing::TempDir() + "relay_text.so";
   std::ofstream(text) << "this is no library";
   EXPECT_EQ(load_plugin(text).status().code(), StatusCode::kUnavailable);
-  const auto foreign = load_plugin("/lib/x86_64-linux-gnu/libc.so.6");
-  ASSERT_FALSE(foreign.ok());
-  EXPECT_EQ(foreign.status().code(), StatusCode::kUnavailable);
+  const auto other_library = load_plugin("/lib/x86_64-linux-gnu/libc.so.6");
+  ASSERT_FALSE(other_library.ok());
+  EXPECT_EQ(other_library.status().code(), StatusCode::kUnavailable);
 }
 
-TEST(PluginLibrary, PathsStandBesideTheProgramOrWhereTold) {
+TEST(PluginLibrary, PathsStandBesideTheProgramOrWhereConfigured) {
   EXPECT_EQ(plugin_path("/opt/x", "nixl"), "/opt/x/relay_nixl.so");
   EXPECT_TRUE(plugin_path("", "nixl").ends_with("/plugins/relay_nixl.so"));
 }
@@ -146,7 +146,7 @@ TEST(Extents, RandomTakesNeverOverlapAndAllComesBack) {
     }
   }
   for (const auto& [offset, bytes] : taken) pool.release(offset);
-  EXPECT_TRUE(pool.take(kBytes).has_value()) << "in one piece again";
+  EXPECT_TRUE(pool.take(kBytes).has_value()) << "contiguous again";
 }
 
 }  // namespace

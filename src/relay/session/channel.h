@@ -2,14 +2,14 @@
 // a put in one of three ways; everything else (what a reader may have, credits, deadlines, repetition, what ends how)
 // is the session's: Writer and Reader.
 //
-//   push      the channel asks the writer for its next DATA frame when it has room, and sends it    (tcp, ucx)
+//   push      the channel asks the writer for its next DATA frame when it has space, and sends it   (tcp, ucx)
 //   pull      grant() offers the reader where the bytes lie, fetch() reads them from there          (plugins, ucx)
 //   two-sided as push, where the frame is a GRANT and both sides post the transfer                  (nccl)
 //
 // Link: one connection with one peer in one role: the side that opened it reads, the side that accepted it writes. Two
 // relays that read from each other have two links.
 //
-// Owner: Core owns the channel, the channel owns its links. Threads: as each function says; what the loop's thread
+// Owner: Core owns the channel, the channel owns its links. Threads: as stated at each function; what the loop's thread
 // calls does not wait.
 #pragma once
 

@@ -22,7 +22,7 @@ void copy_block(OpTable& table, const Fetch& fetch, const std::byte* block) {
   for (std::size_t i = 0; i < fetch.layout->parts(); ++i) {
     const SharedBytes& part = fetch.landing->parts[i];
     if (!part.empty()) {
-      std::memcpy(const_cast<std::byte*>(part.data()), block + fetch.layout->place(i), part.size_bytes());
+      std::memcpy(const_cast<std::byte*>(part.data()), block + fetch.layout->block_offset(i), part.size_bytes());
     }
   }
   if (fetch.landing->direct) table.unpin(fetch.get);
@@ -96,7 +96,7 @@ int64_t Core::turn_end(int64_t now_ms) {
   do {
     reader.flush();
     channel->flush();
-  } while (reader.has_room());
+  } while (reader.has_startable());
   return due_ms_;
 }
 

@@ -1,8 +1,8 @@
 // Core: what one relay consists of: its table of open puts and gets, its loop, its channel, and the two sides of the
 // session. The loop's thread keeps it alive, because a transport that hangs is abandoned together with it.
 //
-// Owner: the relay and its thread together. Threads: run() is the loop's thread; the members say the rest. Lock order:
-// none of the writer's mutex, the loop's and the op table's is held while another one is taken.
+// Owner: the relay and its thread together. Threads: run() is the loop's thread; the members document the rest. Lock
+// order: none of the writer's mutex, the loop's and the op table's is held while another one is taken.
 #pragma once
 
 #include <atomic>

@@ -5,9 +5,9 @@
 //    8 u32 length (payload) 12 u32 code         16 u64 op       24 u64 generation
 //   32 u64 ticket           40 u64 offset       48 u64 extra    56 u64 XXH3-64 of bytes 0..55
 //
-// docs/relay.md says what each type puts into the fields. How a frame travels is the channel's business: a byte stream
-// carries header, payload and, behind a DATA frame's payload, its checksum as a trailer; a message transport carries a
-// DATA frame's checksum in `extra`.
+// docs/relay.md describes what each type puts into the fields. How a frame travels is the channel's business: a byte
+// stream carries header, payload and, behind a DATA frame's payload, its checksum as a trailer; a message transport
+// carries a DATA frame's checksum in `extra`.
 //
 // Pure functions over bytes: no socket, no state. Thread safety: free functions and values.
 #pragma once
@@ -47,7 +47,7 @@ enum class FrameType : uint8_t {
   kRelease = 8,    // R: the get is over: code 0 has all bytes, else the StatusCode it ended with
   kPing = 9,       // both
   kPong = 10,      // both: the answer
-  kGrant = 11,     // W: [offset, offset + extra) may be fetched; payload: the channel's, which says from where
+  kGrant = 11,     // W: [offset, offset + extra) may be fetched; payload: the channel's: from where
   kReleased = 12,  // W: the answer to a RELEASE: code 0 where the put was still open
   kBye = 13,       // both: the sender closes
   kJoin = 14,      // W: the channel's: what both sides need before the first byte moves

@@ -1,8 +1,8 @@
-// Layout: the parts of a put, laid end to end as one run of bytes, cut into frames; and their places in a block of
+// Layout: the parts of a put, laid end to end as one run of bytes, cut into frames; and their offsets in a block of
 // memory, where each part begins at a multiple of kBufferAlignment. Writer and reader compute the same from the sizes.
 //
 // A frame holds several small parts or a range of one large part: a part that stands alone shares its frames with no
-// other part, so that a transport can send and receive it where it lies. Every other frame may need a gathered copy,
+// other part, so that a transport can send and receive it where it lies. Every other frame may need a contiguous copy,
 // which packed_bytes bounds.
 //
 // Owner: a put or a get. Thread safety: a value; const functions from any thread.
@@ -40,10 +40,10 @@ class Layout {
   Layout() = default;
   Layout(std::span<const std::size_t> sizes, const FrameRules& rules) : rules_(rules) {
     starts_.reserve(sizes.size() + 1);
-    places_.reserve(sizes.size());
+    block_offsets_.reserve(sizes.size());
     for (const std::size_t size : sizes) {
       starts_.push_back(starts_.back() + size);
-      places_.push_back(block_bytes_);
+      block_offsets_.push_back(block_bytes_);
       block_bytes_ += aligned(size);
     }
   }
@@ -52,9 +52,9 @@ class Layout {
   const std::vector<bool>& candidates() const { return candidates_; }
 
   std::size_t total() const { return starts_.back(); }
-  std::size_t parts() const { return places_.size(); }
+  std::size_t parts() const { return block_offsets_.size(); }
   std::size_t size(std::size_t part) const { return starts_[part + 1] - starts_[part]; }
-  std::size_t place(std::size_t part) const { return places_[part]; }  // in a block
+  std::size_t block_offset(std::size_t part) const { return block_offsets_[part]; }  // in a block
   std::size_t block_bytes() const { return block_bytes_; }
   bool alone(std::size_t part) const {
     return size(part) > rules_.alone_bytes && (candidates_.empty() || candidates_[part]);
@@ -92,7 +92,7 @@ class Layout {
 
   FrameRules rules_;
   std::vector<std::size_t> starts_ = {0};
-  std::vector<std::size_t> places_;
+  std::vector<std::size_t> block_offsets_;
   std::vector<bool> candidates_;
   std::size_t block_bytes_ = 0;
 };

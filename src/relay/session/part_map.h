@@ -25,7 +25,8 @@ class PartMap {
   void add(const SharedBytes& part) { add(const_cast<std::byte*>(part.data()), part.size_bytes()); }
 
   uint64_t total() const { return total_; }
-  // Where [offset, offset + size) lies, as far as `out` has room. The range must be inside. Returns the entries filled.
+  // Where [offset, offset + size) lies, as far as `out` has capacity. The range must be inside. Returns the entries
+  // filled.
   std::size_t fill(uint64_t offset, uint64_t size, std::span<iovec> out) const;
 
  private:

@@ -36,12 +36,12 @@ Reader::Get* Reader::find(uint64_t ticket) {
 
 // ---- begin ----------------------------------------------------------------------------------------------------------
 
-void Reader::start(const GetOrder& order) {
+void Reader::start(const GetTask& task) {
   auto get = std::make_unique<Get>();
-  get->order = order;
-  gets_.emplace(order.op.value, std::move(get));
-  waiting_.push_back(order.op.value);
-  room_ = true;  // flush() starts it
+  get->task = task;
+  gets_.emplace(task.op.value, std::move(get));
+  waiting_.push_back(task.op.value);
+  startable_ = true;  // flush() starts it
 }
 
 // In the order in which they came, as long as there is memory.
@@ -53,23 +53,23 @@ void Reader::start_waiting() {
     waiting_.pop_front();
     Get* get = find(ticket);
     if (get == nullptr) continue;  // it is over already
-    Remote& remote = remote_of(get->order.writer);
+    Remote& remote = remote_of(get->task.writer);
     get->remote = &remote;
-    remote.gets.emplace(get->order.op.value, get);
-    ensure_links(remote, core_.channel->links_wanted(remote.target, get->order.total));
+    remote.gets.emplace(get->task.op.value, get);
+    ensure_links(remote, core_.channel->links_wanted(remote.target, get->task.total));
   }
 }
 
 // False: not yet. Else it has its memory, or it is over and erased.
 bool Reader::prepare(Get& get) {
-  const RelayOp op = get.order.op;
+  const RelayOp op = get.task.op;
   const std::shared_ptr<const GetRequest> request = core_.table.get(op);
   if (request == nullptr) {
     gets_.erase(op.value);
     return true;
   }
   get.layout = Layout(request->sizes, core_.channel->traits().frames);
-  get.layout.set_alone(get.order.writer.device);
+  get.layout.set_alone(get.task.writer.device);
   // A caller's spans cost this relay no memory, so such a get never waits here.
   const std::size_t bytes = request->destination.empty() ? get.layout.block_bytes() : 0;
   const std::size_t limit = core_.options.pool_bytes;
@@ -105,7 +105,7 @@ Result<Landing> Reader::land(const GetRequest& request, const Layout& layout) {
     return error(StatusCode::kResourceExhausted, "there is no memory for a get of {} bytes", layout.block_bytes());
   }
   for (std::size_t i = 0; i < layout.parts(); ++i) {
-    std::byte* at = block.data + layout.place(i);
+    std::byte* at = block.data + layout.block_offset(i);
     landing.into.add(at, layout.size(i));
     landing.parts.emplace_back(block.owner, at, layout.size(i));
   }
@@ -165,7 +165,7 @@ std::optional<Reader::Range> Reader::next_range(Get& get) {
     get.again.pop_back();
     return range;
   }
-  const uint64_t total = get.order.total;
+  const uint64_t total = get.task.total;
   // A put without bytes has one range, [0, 0), because its sizes must still be checked by the writer. UINT64_MAX marks
   // that it was asked for; any value over 0 also makes finish_drop() send the RELEASE.
   if (get.next == UINT64_MAX || (total > 0 && get.next >= total)) return std::nullopt;
@@ -181,7 +181,7 @@ std::optional<Reader::Range> Reader::next_range(Get& get) {
 
 bool Reader::assign_one(Get& get) {
   if (get.over || get.proving) return false;
-  if (get.again.empty() && get.next > 0 && get.next >= get.order.total) return false;  // all is asked for
+  if (get.again.empty() && get.next > 0 && get.next >= get.task.total) return false;  // all is asked for
   Link* best = nullptr;
   std::size_t least = kMaxRangesPerLink;
   for (Link* link : get.remote->links) {
@@ -189,9 +189,9 @@ bool Reader::assign_one(Get& get) {
     const std::vector<Flight>& flights = routes_.at(link).flights;
     if (flights.size() >= least) continue;
     // The limit is for each get and link, so that one large get leaves links to the others.
-    const auto own =
-        std::count_if(flights.begin(), flights.end(), [&](const Flight& f) { return f.ticket == get.order.op.value; });
-    if (own >= core_.channel->traits().ranges_in_flight) continue;
+    const auto in_flight =
+        std::count_if(flights.begin(), flights.end(), [&](const Flight& f) { return f.ticket == get.task.op.value; });
+    if (in_flight >= core_.channel->traits().ranges_in_flight) continue;
     best = link;
     least = flights.size();
   }
@@ -208,7 +208,7 @@ Status Reader::ask(Link& link, Get& get, const Range& range) {
   const int64_t now_ms = monotonic_ms();
   link.begin_use(busy(link), now_ms);
   RETURN_IF_ERROR(send_request(link, get, range));
-  routes_.at(&link).flights.push_back({get.order.op.value, range, Gaps(range.offset, range.end), now_ms, false});
+  routes_.at(&link).flights.push_back({get.task.op.value, range, Gaps(range.offset, range.end), now_ms, false});
   return ok_status();
 }
 
@@ -217,12 +217,12 @@ Status Reader::send_request(Link& link, const Get& get, const Range& range) {
   header.type = FrameType::kRequest;
   header.flags = static_cast<uint8_t>((core_.options.checksum ? kFlagChecksum : 0) | (get.by_frames ? kFlagInline : 0));
   header.length = kRequestBytes;
-  header.op = get.order.put;
-  header.generation = get.order.generation;
-  header.ticket = get.order.op.value;
+  header.op = get.task.put;
+  header.generation = get.task.generation;
+  header.ticket = get.task.op.value;
   header.offset = range.offset;
   header.extra = range.end - range.offset;
-  return link.send(header, encode(RequestBody{get.order.total, get.order.sizes_hash}));
+  return link.send(header, encode(RequestBody{get.task.total, get.task.sizes_hash}));
 }
 
 bool Reader::busy(const Link& link) const {
@@ -247,9 +247,9 @@ void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   header.type = FrameType::kRelease;
   header.flags = answer || traits.repeats ? kFlagAnswer : 0;
   header.code = static_cast<uint32_t>(code);
-  header.op = get.order.put;
-  header.generation = get.order.generation;
-  header.ticket = get.order.op.value;
+  header.op = get.task.put;
+  header.generation = get.task.generation;
+  header.ticket = get.task.op.value;
   link->begin_use(busy(*link), monotonic_ms());
   // With kFlagAnswer the RELEASE is kept until RELEASED arrives; repeat() sends it again where frames may be lost.
   if (!link->send(header).ok() || header.flags == 0) return;
@@ -271,14 +271,14 @@ void Reader::drop(uint64_t ticket, StatusCode code) {
   // the channel writes to its memory or names its layout: fetched() erases it.
   get.over = code;
   if (get.fetching == 0) return finish_drop(get, code);
-  core_.channel->abandon(get.order.op);
+  core_.channel->abandon(get.task.op);
 }
 
 void Reader::finish_drop(Get& get, StatusCode code) {
-  const uint64_t ticket = get.order.op.value;
+  const uint64_t ticket = get.task.op.value;
   CHECK(memory_ >= get.landing.memory);
   memory_ -= get.landing.memory;
-  room_ = true;
+  startable_ = true;
   if (get.remote != nullptr) {
     // Only where the writer knows of the get (something was asked for) and has not been sent its RELEASE by
     // check_complete().
@@ -290,7 +290,7 @@ void Reader::finish_drop(Get& get, StatusCode code) {
 
 // What a get that is over left free goes to the others: at the end of the turn, never from inside an end.
 void Reader::flush() {
-  while (std::exchange(room_, false)) {
+  while (std::exchange(startable_, false)) {
     start_waiting();
     for (auto& [key, remote] : remotes_) assign(*remote);
   }

@@ -34,7 +34,7 @@ inline constexpr int kReconnectPauseMs = 50;  // before the one retry of a get w
 inline constexpr int kRepeatMs = 100;         // of a REQUEST or RELEASE that may have been lost, at most
 
 // What get() found out before it handed the get over.
-struct GetOrder {
+struct GetTask {
   RelayOp op;  // of the get: its ticket
   Target writer;
   uint64_t put = 0;  // the op of the put
@@ -47,12 +47,12 @@ class Reader : public LinkUser {
  public:
   explicit Reader(Core& core);
 
-  void start(const GetOrder& order);
+  void start(const GetTask& task);
   void get_ended(RelayOp op, StatusCode code);
   void flush();
   int64_t check_time(int64_t now_ms);
   void clear();
-  bool has_room() const { return room_; }  // flush() has something to start
+  bool has_startable() const { return startable_; }  // flush() has something to start
   bool idle() const { return gets_.empty() && unanswered_.empty(); }
 
   Status on_frame(Link& link, const Header& header, std::span<const std::byte> payload) override;
@@ -77,12 +77,12 @@ class Reader : public LinkUser {
   };
   struct Remote;
   struct Get {
-    GetOrder order;
+    GetTask task;
     Remote* remote = nullptr;
     Layout layout;
     Landing landing;
     uint64_t next = 0;         // asked for so far
-    std::vector<Range> again;  // given back by links that broke
+    std::vector<Range> again;  // of links that broke: to be requested again
     uint64_t received = 0;
     int breaks = 0;
     int fetching = 0;                // that the channel works on
@@ -159,7 +159,7 @@ class Reader : public LinkUser {
   std::unordered_map<Link*, Route> routes_;
   std::map<uint64_t, Unanswered> unanswered_;  // by ticket
   uint64_t next_route_ = 1;
-  bool room_ = false;  // a get may go on, as something is over or new
+  bool startable_ = false;  // a get may go on, as something is over or new
   std::vector<std::byte> scratch_;
 };
 

@@ -20,8 +20,8 @@ Status Reader::on_frame(Link& link, const Header& header, std::span<const std::b
 
 Status Reader::on_refuse(Link& link, const Header& header, std::span<const std::byte> payload) {
   Get* get = find(header.ticket);
-  if (get == nullptr || get->remote != routes_.at(&link).remote || get->order.put != header.op) return ok_status();
-  const RelayOp op = get->order.op;
+  if (get == nullptr || get->remote != routes_.at(&link).remote || get->task.put != header.op) return ok_status();
+  const RelayOp op = get->task.op;
   const auto code = static_cast<StatusCode>(header.code);
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
   drop(header.ticket, StatusCode::kInvalidArgument);
@@ -58,7 +58,7 @@ Status Reader::data_begin(Link& link, const Header& header) {
   route.discard = get == nullptr || get->remote != route.remote;
   if (route.discard) return ok_status();
   const Flight* flight = flight_of(route, header);
-  if (flight == nullptr || get->order.put != header.op || get->order.generation != header.generation) {
+  if (flight == nullptr || get->task.put != header.op || get->task.generation != header.generation) {
     return broken(
         *get, internal_error("the writer sent bytes [{}, +{}) that were not asked for", header.offset, header.length));
   }
@@ -70,7 +70,7 @@ Status Reader::data_begin(Link& link, const Header& header) {
 
 // The writer breaks the rules: its get ends with that, and so does the link.
 Status Reader::broken(Get& get, const Status& why) {
-  const RelayOp op = get.order.op;
+  const RelayOp op = get.task.op;
   drop(op.value, StatusCode::kInternal);
   core_.table.end_get(op, why);
   return why;
@@ -80,7 +80,7 @@ std::size_t Reader::data_space(Link& link, std::span<iovec> out) {
   Route& route = routes_.at(&link);
   const uint64_t left = route.frame.length - route.have;
   const Get* get = route.discard ? nullptr : find(route.frame.ticket);
-  if (get != nullptr && core_.table.pin(get->order.op)) {
+  if (get != nullptr && core_.table.pin(get->task.op)) {
     route.pinned = true;
     return get->landing.into.fill(route.frame.offset + route.have, left, out);
   }
@@ -136,7 +136,7 @@ Fetch Reader::start_fetch(Link& link, Get& get, uint64_t offset, uint64_t size) 
   ++get.fetching;
   Route& route = routes_.at(&link);
   ++route.expected;
-  return {&link, route.id, get.order.op, offset, size, get.order.generation, &get.layout, &get.landing};
+  return {&link, route.id, get.task.op, offset, size, get.task.generation, &get.layout, &get.landing};
 }
 
 Result<std::optional<Fetch>> Reader::begin_fetch(Link& link, const Header& header) {
@@ -154,7 +154,7 @@ Status Reader::on_grant(Link& link, const Header& header, std::span<const std::b
   Route& route = routes_.at(&link);
   Get* get = find(header.ticket);
   Flight* flight = get == nullptr || get->remote != route.remote ? nullptr : flight_of(route, header);
-  if (flight == nullptr || get->order.put != header.op || get->order.generation != header.generation) {
+  if (flight == nullptr || get->task.put != header.op || get->task.generation != header.generation) {
     // Of a get that is over; or doubled, where the first one is being fetched.
     if (get != nullptr && !core_.channel->traits().repeats) core_.table.count_bad_frame();
     return core_.channel->fetch(link, header, payload, {});
@@ -168,7 +168,7 @@ Status Reader::on_grant(Link& link, const Header& header, std::span<const std::b
     --route.expected;
     get->by_frames = true;
     get->again.push_back({header.offset, header.offset + header.extra});
-    room_ = true;
+    startable_ = true;
     return ok_status();
   }
   fetched(fetch, begun);
@@ -187,7 +187,7 @@ void Reader::fetched(const Fetch& fetch, const Status& status, bool unproved) {
     return;
   }
   if (!status.ok()) {
-    const RelayOp op = get.order.op;
+    const RelayOp op = get.task.op;
     drop(op.value, status.code());
     core_.table.end_get(op, status);
     return;
@@ -200,7 +200,7 @@ void Reader::fetched(const Fetch& fetch, const Status& status, bool unproved) {
 // ---- the last bytes -------------------------------------------------------------------------------------------------
 
 void Reader::check_complete(Get& get, bool empty) {
-  if (get.received < get.order.total || (get.order.total == 0 && !empty)) {
+  if (get.received < get.task.total || (get.task.total == 0 && !empty)) {
     assign(*get.remote);
   } else if (get.unproved) {
     // Whether the put was open to the end decides whether these are its bytes.
@@ -212,11 +212,11 @@ void Reader::check_complete(Get& get, bool empty) {
 }
 
 void Reader::complete(Get& get) {
-  const RelayOp op = get.order.op;
+  const RelayOp op = get.task.op;
   std::vector<SharedBytes> parts = std::move(get.landing.parts);
-  const bool own = !get.landing.direct;
+  const bool allocated = !get.landing.direct;
   drop(op.value, StatusCode::kOk);
-  core_.table.end_get(op, own ? core_.table.lend(std::move(parts)) : std::move(parts));
+  core_.table.end_get(op, allocated ? core_.table.lend(std::move(parts)) : std::move(parts));
 }
 
 void Reader::on_released(Link& link, const Header& header) {
@@ -227,7 +227,7 @@ void Reader::on_released(Link& link, const Header& header) {
   Get* get = find(header.ticket);
   if (get == nullptr || !get->proving) return;
   if (header.code == 0) return complete(*get);
-  const RelayOp op = get->order.op;
+  const RelayOp op = get->task.op;
   drop(op.value, StatusCode::kUnavailable);
   core_.table.end_get(op, Status(StatusCode::kUnavailable, "the put ended before its bytes were here"));
 }

@@ -36,7 +36,7 @@ std::byte* allocate(std::size_t bytes) {
 struct ReceivePool::Shelf {
   const std::size_t max_bytes;
   std::mutex mutex;
-  std::deque<Raw> kept;  // the oldest in front
+  std::deque<Raw> kept;  // the oldest first
   std::size_t bytes = 0;
 
   explicit Shelf(std::size_t max) : max_bytes(max) {}

@@ -1,9 +1,9 @@
-// The proof that both ends of a connection know the shared secret, without saying it.
+// The proof that both ends of a connection know the shared secret, without sending it.
 //
 //   proof = HMAC-SHA256(secret, label | reader's nonce | writer's nonce | reader's instance | writer's instance |
 //                               reader's address)
 //
-// The label tells the two directions apart, so that no proof can be sent back to its maker; the nonces are new
+// The label distinguishes the two directions, so that no proof can be sent back to its maker; the nonces are new
 // for each connection, so that none can be played again. Only the handshake is authenticated so: the bytes that follow
 // are checksummed, not encrypted.
 //

@@ -50,10 +50,10 @@ TEST(SessionLayout, PartsOfABlockAreAlignedAndApart) {
     const Layout layout(sizes, {});
     std::size_t end = 0;
     for (std::size_t i = 0; i < sizes.size(); ++i) {
-      ASSERT_EQ(layout.place(i) % kBufferAlignment, 0u);
-      ASSERT_GE(layout.place(i), end);
-      ASSERT_LT(layout.place(i), end + kBufferAlignment);
-      end = layout.place(i) + sizes[i];
+      ASSERT_EQ(layout.block_offset(i) % kBufferAlignment, 0u);
+      ASSERT_GE(layout.block_offset(i), end);
+      ASSERT_LT(layout.block_offset(i), end + kBufferAlignment);
+      end = layout.block_offset(i) + sizes[i];
     }
     ASSERT_GE(layout.block_bytes(), end);
     ASSERT_LT(layout.block_bytes(), end + kBufferAlignment);

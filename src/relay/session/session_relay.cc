@@ -53,21 +53,21 @@ class SessionRelay final : public Relay {
     const std::string name = core_->channel->capabilities().name;
     ASSIGN_OR_RETURN(const Descriptor descriptor, descriptor_of(request, name));
     RETURN_IF_ERROR(check_total(request.sizes));
-    GetOrder order;
-    ASSIGN_OR_RETURN(order.writer, core_->channel->target_of(descriptor));
-    if (!order.writer.device.empty() && order.writer.device.size() != request.sizes.size()) {
-      return invalid_argument("the descriptor has the addresses of {} parts; wanted {}", order.writer.device.size(),
+    GetTask task;
+    ASSIGN_OR_RETURN(task.writer, core_->channel->target_of(descriptor));
+    if (!task.writer.device.empty() && task.writer.device.size() != request.sizes.size()) {
+      return invalid_argument("the descriptor has the addresses of {} parts; wanted {}", task.writer.device.size(),
                               request.sizes.size());
     }
-    order.put = descriptor.op.value;
-    order.generation = descriptor.generation;
-    order.sizes_hash = descriptor.sizes_hash;
-    order.total = descriptor.bytes;
+    task.put = descriptor.op.value;
+    task.generation = descriptor.generation;
+    task.sizes_hash = descriptor.sizes_hash;
+    task.total = descriptor.bytes;
     const int64_t now_ms = monotonic_ms();
     const int64_t due_ms = now_ms + request.timeout_ms;
-    ASSIGN_OR_RETURN(order.op, core_->table.open_get(std::move(request), now_ms));
-    const RelayOp op = order.op;
-    core_->loop.post([core = core_.get(), order = std::move(order)] { core->reader.start(order); });
+    ASSIGN_OR_RETURN(task.op, core_->table.open_get(std::move(request), now_ms));
+    const RelayOp op = task.op;
+    core_->loop.post([core = core_.get(), task = std::move(task)] { core->reader.start(task); });
     core_->table.unpin(op);
     if (ticker_) wake_by(due_ms);
     return op;

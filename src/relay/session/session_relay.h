@@ -1,10 +1,10 @@
 // SessionRelay: a Relay over any channel: what its callers see, its thread, and its end.
 //
-// close() asks the loop's thread to stop and ends everything meanwhile: the thread tells the peers, closes the
+// close() asks the loop's thread to stop and ends everything meanwhile: the thread notifies the peers, closes the
 // transport (which ends what it still does with callers' memory) and is joined. A transport that hangs is abandoned
-// with its thread after kRelayCloseMs, and a warning says so.
+// with its thread after kRelayCloseMs, and a warning reports it.
 //
-// Owner: the caller of make_session_relay(). Thread safety: as relay.h says.
+// Owner: the caller of make_session_relay(). Thread safety: as in relay.h.
 #pragma once
 
 #include <functional>

@@ -308,7 +308,7 @@ bool Writer::next_data(Link& link, Outgoing& out) {
     Job job = std::move(jobs.front());
     jobs.pop_front();
     out.put = hold(job.put);
-    if (!out.put) continue;  // it ends at this moment, and put_ended() tells the reader
+    if (!out.put) continue;  // it ends at this moment, and put_ended() notifies the reader
     // A put without bytes still sends one empty frame: it shows the reader that the sizes were accepted.
     const uint64_t end = job.end > job.offset ? std::min<uint64_t>(job.end, job.put->layout.frame_end(job.offset)) : 0;
     out.header = {};

@@ -1,8 +1,8 @@
 // Acceptor: the writer's end of the sockets. It lets readers of our own user in, hands each the memory, and notices
 // when one is gone.
 //
-// A reader says Hello within silent_ms, is answered, and says nothing any more. If it does, it is counted (bad_frames)
-// and not listened to again, but its connection stays: as long as it lives it may hold bytes, and only EPOLLHUP says
+// A reader sends Hello within silent_ms, is answered, and sends nothing more. If it does, it is counted (bad_frames)
+// and not listened to again, but its connection stays: as long as it lives it may hold bytes, and only EPOLLHUP shows
 // that it does not.
 //
 // Thread safety: the relay's loop alone, after make().

@@ -155,7 +155,7 @@ bool Channel::drop(const Claim& claim, uint16_t counted) {
     mine.released = static_cast<uint16_t>(mine.released + counted);
     if (word.compare_exchange_weak(seen, pack(mine))) break;
   }
-  // The writer says that it sleeps before it looks at the holds for the last time, so one of us sees the other.
+  // The writer announces that it sleeps before it looks at the holds for the last time, so one of us sees the other.
   if (header().asleep.load() != 0) (void)::eventfd_write(bell_.get(), 1);
   return true;
 }

@@ -1,8 +1,8 @@
 // Channel: what a reader has of one writer: its pool and state table mapped for reading, the hold table between the
-// two, and the socket that tells the writer that the reader is alive.
+// two, and the socket that shows the writer that the reader is alive.
 //
 // It lives as long as anybody holds bytes that came through it, also beyond its relay's close() and its writer's death;
-// its end closes the socket, and with it gives back whatever is still held.
+// its end closes the socket, and with it releases what is still held.
 //
 // Thread safety: claim(), parts(), offered(), release() from any thread. Nothing blocks.
 #pragma once
@@ -38,7 +38,8 @@ class Channel {
     std::size_t offset = 0;  // of the first part, in the pool
   };
 
-  // Maps what the writer sent: pool, state table, hold table, bell. kInvalidArgument: it is not what `welcome` says.
+  // Maps what the writer sent: pool, state table, hold table, bell. kInvalidArgument: it is not what `welcome`
+  // describes.
   static Result<std::shared_ptr<Channel>> make(Fd socket, const Welcome& welcome, std::vector<Fd> fds);
 
   // Takes the put for one get. kInvalidArgument: it is over, was never, or is not for reader `self` with these sizes;
@@ -65,7 +66,7 @@ class Channel {
     return reinterpret_cast<std::atomic<uint64_t>*>(holds_.data())[slot];
   }
   Result<Hold> take_hold(uint32_t slot, uint32_t generation);
-  // The offset of the first part, where the slot holds what the descriptor says and `mine` may get it.
+  // The offset of the first part, where the slot holds what the descriptor names and `mine` may get it.
   Result<std::size_t> check_record(const Tail& tail, const Descriptor& descriptor, std::span<const std::size_t> sizes,
                                    uint64_t self, Hold mine) const;
   bool drop(const Claim& claim, uint16_t counted);

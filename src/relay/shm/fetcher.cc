@@ -71,7 +71,7 @@ Result<RelayOp> Fetcher::get(GetRequest request) {
   return op;
 }
 
-void Fetcher::watch(const InstanceId& peer) {
+void Fetcher::monitor(const InstanceId& peer) {
   std::lock_guard lock(mutex_);
   (void)link_to(peer);  // with too many links, the lease alone ends the put
 }
@@ -125,9 +125,9 @@ bool Fetcher::copy(Job& job, std::size_t most) const {
 void Fetcher::finish(Job& job) {
   // The bytes are right in each case, as the hold kept the slot. But a put that was cancelled during the copy must not
   // end its get as OK, in this relay as in the others.
-  const bool whole = job.channel->offered(job.claim);
+  const bool complete = job.channel->offered(job.claim);
   (void)job.channel->release(job.claim);
-  if (!whole) {
+  if (!complete) {
     (void)table_.end(job.op, Status(StatusCode::kCancelled, "shm relay: the put ended while it was being got"));
     return;
   }

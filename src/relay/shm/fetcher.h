@@ -6,7 +6,7 @@
 //
 // A get that took its hold counts as one of the put's readers, however it ends then. One that failed before does not.
 //
-// Thread safety: get() and watch() from any thread; the rest is the loop's. `gone` is called by the loop, without a
+// Thread safety: get() and monitor() from any thread; the rest is the loop's. `gone` is called by the loop, without a
 // lock.
 #pragma once
 
@@ -39,8 +39,8 @@ class Fetcher {
           std::function<uint64_t()> next_id, std::function<void(const InstanceId&)> gone);
 
   Result<RelayOp> get(GetRequest request);
-  // Connects, so that `gone` tells of its end.
-  void watch(const InstanceId& peer);
+  // Connects, so that `gone` reports its end.
+  void monitor(const InstanceId& peer);
 
   bool on_event(const Poller::Event& event);
   int64_t tick(int64_t now_ms);

@@ -7,11 +7,11 @@
 //      hold table    one for each connection, written by its reader, read by the writer
 //          0    uint64_t[slots]: the hold words
 //
-// A slot is one put. Its word says which generation is offered; all other fields of the record are written before the
+// A slot is one put. Its word holds which generation is offered; all other fields of the record are written before the
 // word and stay as they are while the hold word of a reader that the put is for names that generation. A reader takes a
 // slot in the order of a hazard pointer: it writes its hold word, then looks whether the slot is still offered. The
 // writer revokes in the other order: it changes the slot's word, then looks at the hold words. With both orders
-// sequentially consistent at least one of the two sees the other, and nobody ever holds a lock. A put with a
+// sequentially consistent at least one of the two sees the other, and no process ever holds a lock. A put with a
 // destination has the holds of that reader alone: another one looks at the slot's word again after it has read the
 // record, and uses nothing of what it read where the word has changed.
 //

@@ -2,7 +2,7 @@
 //
 // Nothing here ever stands in /dev/shm or any other folder; when the last descriptor and mapping are gone, by whatever
 // way their processes ended, the kernel takes the memory back. What a reader is handed is a second opening of the memfd
-// for reading only (read_only()), so the kernel refuses it a writable mapping. F_SEAL_FUTURE_WRITE would say the same,
+// for reading only (read_only()), so the kernel refuses it a writable mapping. F_SEAL_FUTURE_WRITE would do the same,
 // but it also forbids the writer to give pages back (fallocate PUNCH_HOLE fails with EPERM), so it is not used.
 //
 // Mappings are left out of core files and of forked children: a child must not keep bytes alive, nor look like a
@@ -65,7 +65,7 @@ class Mapping {
   std::size_t size_bytes_ = 0;
 };
 
-// A memfd of a size that nobody can change, without pages. kResourceExhausted: the kernel has no room or no descriptor.
+// A memfd of a sealed size, without pages. kResourceExhausted: the kernel has no memory or no descriptor.
 Result<Fd> make_memfd(const char* name, std::size_t size_bytes);
 // Gives [offset, offset + size) its pages now, so that touching them cannot fail later. kResourceExhausted: no memory.
 Status reserve_pages(const Fd& memfd, std::size_t offset, std::size_t size_bytes);

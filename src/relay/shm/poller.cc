@@ -22,7 +22,7 @@ Result<Poller> Poller::make() {
     return error(StatusCode::kResourceExhausted, "shm relay: epoll_create1: {}", std::strerror(errno));
   }
   ASSIGN_OR_RETURN(poller.bell_, make_bell());
-  RETURN_IF_ERROR(poller.add(poller.bell_, kOwnBell, EPOLLIN | EPOLLET));
+  RETURN_IF_ERROR(poller.add(poller.bell_, kBellId, EPOLLIN | EPOLLET));
   return poller;
 }
 
@@ -53,7 +53,7 @@ std::vector<Poller::Event> Poller::wait(int timeout_ms) {
   std::vector<Event> events;
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<std::size_t>(i)];
-    if (event.data.u64 != kOwnBell) events.push_back({event.data.u64, event.events});
+    if (event.data.u64 != kBellId) events.push_back({event.data.u64, event.events});
   }
   return events;
 }

@@ -1,4 +1,4 @@
-// Poller: epoll, with events told by the ids that they were added with, and a bell that any thread rings.
+// Poller: epoll, with events identified by the ids that they were added with, and a bell that any thread rings.
 //
 // Thread safety: ring(), add(), change() and remove() from any thread; wait() by one.
 #pragma once
@@ -17,12 +17,12 @@ class Poller {
     uint64_t id = 0;
     uint32_t events = 0;  // EPOLLIN, EPOLLHUP
   };
-  static constexpr uint64_t kOwnBell = 0;
+  static constexpr uint64_t kBellId = 0;
   static constexpr int kMaxEvents = 64;  // of one wait()
 
   static Result<Poller> make();
-  // An eventfd that wakes wait() each time that it is written to. It is never read: edges are what counts, so nobody
-  // who shares it can take a wake-up away.
+  // An eventfd that wakes wait() each time that it is written to. It is never read: edges are what counts, so no
+  // process that shares it can take a wake-up away.
   static Result<Fd> make_bell();
 
   Status add(const Fd& fd, uint64_t id, uint32_t events) { return add(fd.get(), id, events); }

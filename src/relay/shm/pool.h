@@ -1,9 +1,9 @@
 // Pool: the memory of one writer's puts: a sparse memfd of which extents are lent out.
 //
-// The address space is kSpaceFactor times what may be held, and pages come with use, so that room in one piece is found
-// although extents of all sizes come and go; it costs page tables only where it is used. An extent is the first one
-// that fits (lowest offset): what was used before, and is warm, is used again. Pages stay when an extent comes back, up
-// to pool_bytes and a little; beyond it the free pages at the highest offsets go first.
+// The address space is kSpaceFactor times what may be held, and pages come with use, so that a contiguous extent is
+// found although extents of all sizes come and go; it costs page tables only where it is used. An extent is the first
+// one that fits (lowest offset): what was used before, and is warm, is used again. Pages stay when an extent comes
+// back, up to pool_bytes and a little; beyond it the free pages at the highest offsets go first.
 //
 // Thread safety: all functions from any thread. Owner: the Writer; the mapping stands as long as the pool.
 #pragma once
@@ -46,7 +46,7 @@ class Pool {
  public:
   static Result<std::unique_ptr<Pool>> make(std::size_t pool_bytes);
 
-  // With all its pages there. kResourceExhausted: no room in one piece, or no memory.
+  // With all its pages there. kResourceExhausted: no contiguous extent, or no memory.
   Result<Extent> take(std::size_t bytes);
   void release(Extent extent);
   std::byte* at(const Extent& extent) const { return mapping_.data() + extent.offset; }

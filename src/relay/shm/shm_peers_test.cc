@@ -137,7 +137,7 @@ TEST_F(Peers, ACallerForAnotherInstance) {
   expect_bad_frames(1);
 }
 
-TEST_F(Peers, DescriptorsThatNobodyAskedFor) {
+TEST_F(Peers, DescriptorsThatWereNotRequested) {
   for (int i = 0; i < 20; ++i) {
     auto socket = connect_to(id_);
     ASSERT_TRUE(socket.ok());
@@ -166,7 +166,7 @@ TEST_F(Peers, ManyComeAndGo) {
   }
 }
 
-// As long as its connection is open, and be it only half, a reader may hold bytes: what it says does not change that.
+// As long as its connection is open, and be it only half, a reader may hold bytes: what it sends does not change that.
 TEST_F(Peers, ATalkerKeepsWhatItHolds) {
   auto channel = join();
   ASSERT_TRUE(channel);
@@ -299,7 +299,7 @@ TEST_F(Writers, MemoryThatIsNot) {
         more.pool_bytes *= 2;  // touching the rest would be SIGBUS
         share(s, more, good_memory());
       },
-      "shorter than it says");
+      "shorter than its length field");
   expect_refused(
       [](const Fd& s) {
         Memory memory = good_memory();
@@ -356,8 +356,8 @@ TEST_F(Writers, TalkAfterTheWelcomeEndsTheLink) {
   expect_bad_frames(1);
 }
 
-// Needs the right to become somebody else.
-TEST(Users, AnotherUserIsTurnedAway) {
+// Needs the right to become another user.
+TEST(Users, AnotherUserIsRefused) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can be two users";
   int address[2], answer[2];
   ASSERT_EQ(::pipe(address), 0);

@@ -127,14 +127,14 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
   table_.unpin(op);
   puts_.fetch_add(1, std::memory_order_relaxed);
   expect(monotonic_ms() + options_.lease_ms);
-  if (directed && !writer_->has_reader(destination_hash(destination))) fetcher_->watch(destination);
+  if (directed && !writer_->has_reader(destination_hash(destination))) fetcher_->monitor(destination);
   return ticket;
 }
 
 void ShmRelay::run() {
   uint64_t puts_before = 0;
   while (!stopping_.load()) {
-    // Whoever opens something from here on rings, until it is known when we wake.
+    // Every thread that opens something from here on rings, until it is known when we wake.
     awake_at_ms_.store(kForever);
     const int64_t now = monotonic_ms();
     int64_t next = sooner(table_.expire(now), sooner(acceptor_->tick(now), fetcher_->tick(now)));

@@ -1,7 +1,8 @@
 // The relay through shared memory, for stages of one host and one user: put() copies once into memory that its readers
-// map, get() hands out those very bytes. docs/relay-shm.md tells the layout and who does what when somebody dies.
+// map, get() hands out those very bytes. docs/relay-shm.md describes the layout and what each process does when another
+// one dies.
 //
-// Owner: whoever made it. One thread for each instance, which sleeps while nothing is open.
+// Owner: the caller that made it. One thread for each instance, which sleeps while nothing is open.
 #pragma once
 
 #include <memory>

@@ -67,7 +67,7 @@ relay_testing::ConformanceSetup setup() {
           .left_over = left_over};
 }
 
-RelayOptions patient() {
+RelayOptions tolerant_options() {
   RelayOptions options = relay_testing::small_options(setup());
   options.lease_ms = 600'000;  // nothing below ends by it
   return options;
@@ -77,7 +77,7 @@ TEST(ShmRelay, LeavesNothingInTheSystem) {
   std::thread([] {}).join();  // a sanitizer starts a thread of its own with the first one
   const std::size_t fds = open_fds(), maps = mappings(), running = threads();
   for (int round = 0; round < 5; ++round) {
-    relay_testing::Pair pair = relay_testing::make_pair_of(setup(), patient());
+    relay_testing::Pair pair = relay_testing::make_pair_of(setup(), tolerant_options());
     relay_testing::expect_round_trip(*pair.writer, *pair.reader, 1, {kMib, 5});
     relay_testing::expect_round_trip(*pair.reader, *pair.writer, 2, {10});
     EXPECT_LE(threads(), running + 2) << "one for each relay";
@@ -98,11 +98,11 @@ TEST(ShmRelay, LeavesNothingInTheSystem) {
 }
 
 TEST(ShmRelay, AKilledPeerLeavesNothing) {
-  auto relay = relay_testing::make_relay_of(setup(), patient());
+  auto relay = relay_testing::make_relay_of(setup(), tolerant_options());
   const std::size_t fds = open_fds(), maps = mappings();
   for (uint64_t round = 0; round < 5; ++round) {
     {
-      auto peer = Peer::start(setup(), patient());
+      auto peer = Peer::start(setup(), tolerant_options());
       ASSERT_TRUE(peer);
       Sent sent = relay_testing::send(*relay, round, {kMib});
       ASSERT_TRUE(sent.ticket.ok());
@@ -125,9 +125,9 @@ TEST(ShmRelay, AKilledPeerLeavesNothing) {
 }
 
 TEST(ShmRelay, APutForADeadReaderEndsAtOnce) {
-  auto relay = relay_testing::make_relay_of(setup(), patient());
+  auto relay = relay_testing::make_relay_of(setup(), tolerant_options());
   for (const bool dead_before : {true, false}) {
-    auto peer = Peer::start(setup(), patient());
+    auto peer = Peer::start(setup(), tolerant_options());
     ASSERT_TRUE(peer);
     const std::string address = relay_testing::unhex(peer->ask("address").substr(3));
     if (dead_before) peer->kill();
@@ -140,8 +140,8 @@ TEST(ShmRelay, APutForADeadReaderEndsAtOnce) {
 }
 
 TEST(ShmRelay, AGetFromADeadWriterEndsAtOnce) {
-  auto relay = relay_testing::make_relay_of(setup(), patient());
-  auto peer = Peer::start(setup(), patient());
+  auto relay = relay_testing::make_relay_of(setup(), tolerant_options());
+  auto peer = Peer::start(setup(), tolerant_options());
   ASSERT_TRUE(peer);
   const std::string put = peer->ask("put 9 5000");
   ASSERT_TRUE(put.starts_with("ok "));
@@ -151,7 +151,7 @@ TEST(ShmRelay, AGetFromADeadWriterEndsAtOnce) {
 }
 
 TEST(ShmRelay, BadAddressesAndDeviceMemoryAreRefused) {
-  auto relay = relay_testing::make_relay_of(setup(), patient());
+  auto relay = relay_testing::make_relay_of(setup(), tolerant_options());
   for (const std::string& address : {std::string("shm:"), std::string("tcp:127.0.0.1:5"), relay->address() + "0",
                                      relay->address().substr(0, 35) + "G", std::string(36, '\0')}) {
     EXPECT_EQ(relay_testing::send(*relay, 1, {10}, {.destination = address}).ticket.status().code(),
@@ -162,7 +162,7 @@ TEST(ShmRelay, BadAddressesAndDeviceMemoryAreRefused) {
   EXPECT_EQ(
       relay->put({.parts = {SharedBytes(nullptr, device, 16, Device::kCuda)}, .done = end.callback()}).status().code(),
       StatusCode::kUnsupported);
-  RelayOptions options = patient();
+  RelayOptions options = tolerant_options();
   options.credits = 1 << 20;
   EXPECT_EQ(make_shm_relay(options).status().code(), StatusCode::kInvalidArgument);
 }
@@ -176,7 +176,7 @@ TEST(ShmRelay, RunningOutOfDescriptorsIsAnAnswer) {
     const rlimit small{limit, before.rlim_max};
     ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &small), 0);
     {
-      auto relay = make_shm_relay(patient());
+      auto relay = make_shm_relay(tolerant_options());
       ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &before), 0);
       if (relay.ok()) {
         ++made;
@@ -189,8 +189,8 @@ TEST(ShmRelay, RunningOutOfDescriptorsIsAnAnswer) {
   }
   EXPECT_GT(refused, 4);
   EXPECT_GT(made, 0);
-  // A writer that cannot take one more reader goes on, and takes it when there is room again.
-  relay_testing::Pair pair = relay_testing::make_pair_of(setup(), patient());
+  // A writer that cannot take one more reader goes on, and takes it when there is capacity again.
+  relay_testing::Pair pair = relay_testing::make_pair_of(setup(), tolerant_options());
   Sent sent = relay_testing::send(*pair.writer, 1, {100});
   const rlimit none{open_fds() - 1, before.rlim_max};  // open_fds() counted its own descriptor
   ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &none), 0);

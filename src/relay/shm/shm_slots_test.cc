@@ -20,7 +20,7 @@ namespace {
 using relay_testing::AwaitPut;
 using Sizes = std::vector<std::size_t>;
 
-// A writer, and whoever reads from it.
+// A writer, and the readers that connect to it.
 class Slots : public testing::Test {
  protected:
   struct Put {
@@ -188,7 +188,7 @@ TEST_F(Slots, TheTablesAreAsDocumented) {
   EXPECT_EQ(pack({0x01020304, 0x0506, 0x0708}), 0x0102030405060708u);
 }
 
-TEST_F(Slots, LettingGoTwiceCountsOnce) {
+TEST_F(Slots, ReleasingTwiceCountsOnce) {
   Reader reader = connect();
   Put sent = put(1, {10}, 2);
   const auto held = claim(reader, sent);
@@ -207,7 +207,7 @@ TEST_F(Slots, LettingGoTwiceCountsOnce) {
   expect_all_back();
 }
 
-TEST_F(Slots, AnOldGenerationIsNobody) {
+TEST_F(Slots, AnOldGenerationHoldsNothing) {
   options_.credits = 1;
   start();
   Reader reader = connect();
@@ -300,7 +300,7 @@ TEST_F(Slots, DescriptorsThatDoNotFitTakeNothing) {
   EXPECT_TRUE(claim(reader, sent, 5).ok());
 }
 
-// The points at which a reader may die: the kernel closes its socket, and the writer hears that.
+// The points at which a reader may die: the kernel closes its socket, and the writer sees that.
 TEST_F(Slots, AReaderThatDiesAtAnyPointGivesAllBack) {
   enum Point { kConnected, kIntended, kClaimed, kClaimedAndRevoked, kReleased };
   for (const Point point : {kConnected, kIntended, kClaimed, kClaimedAndRevoked, kReleased}) {
@@ -368,7 +368,7 @@ TEST_F(Slots, TheOtherReadersOfAPutAreNotHarmedByADeath) {
   expect_all_back();
 }
 
-TEST_F(Slots, AReaderThatLiesHurtsNobodyElse) {
+TEST_F(Slots, AReaderThatLiesHurtsNoOtherReader) {
   Reader liar = connect(5), honest = connect(6);
   Put sent = put(4, {30'000}, 2);
   const auto held = claim(honest, sent);
@@ -376,7 +376,7 @@ TEST_F(Slots, AReaderThatLiesHurtsNobodyElse) {
   liar.word(slot_of(sent)).store(pack({generation_of(sent), 0, UINT16_MAX}));
   liar.word(1 - slot_of(sent)).store(pack({UINT32_MAX, UINT16_MAX, UINT16_MAX}));
   writer_->sweep();
-  expect_end(sent, StatusCode::kOk);  // it says so itself, and at most for as many as there are
+  expect_end(sent, StatusCode::kOk);  // its own table claims so, and at most for as many as there are
   EXPECT_EQ(table_->books().bad_frames, 1u);
   for (int i = 0; i < 20; ++i) {
     Put other = put(i, {30'000});
@@ -428,7 +428,7 @@ TEST_F(Slots, AClosedWriterOffersNothing) {
 
 // One thread offers and revokes, two take, look and release. A reader that has taken a put sees its bytes and no
 // others, until it releases them, whether it was revoked meanwhile or not.
-TEST_F(Slots, BothSidesMeetOnOneSlot) {
+TEST_F(Slots, ReaderAndWriterMeetOnOneSlot) {
   std::atomic<bool> stop{false};
   std::atomic<int> seen{0}, wrongs{0};
   std::mutex mutex;

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "shm:";
 constexpr int kBacklog = 128;
-constexpr int kMaxFds = 8;  // room for; what is more the kernel drops
+constexpr int kMaxFds = 8;  // space for; what is more the kernel drops
 
 struct Name {
   sockaddr_un address{};
@@ -102,7 +102,7 @@ Packet receive(const Fd& socket, std::span<std::byte> into, bool takes_fds) {
   msghdr header{};
   header.msg_iov = &block;
   header.msg_iovlen = 1;
-  header.msg_control = takes_fds ? control : nullptr;  // without room the kernel closes what was sent along
+  header.msg_control = takes_fds ? control : nullptr;  // without space the kernel closes what was sent along
   header.msg_controllen = takes_fds ? sizeof control : 0;
   const ssize_t got = ::recvmsg(socket.get(), &header, MSG_CMSG_CLOEXEC | MSG_TRUNC);
   Packet packet;

@@ -25,9 +25,9 @@ std::string address_of(const InstanceId& id);
 Result<InstanceId> parse_address(std::string_view address);
 
 Result<Fd> listen_at(const InstanceId& id);
-// An invalid Fd: nobody is waiting, or `code` (an errno) says why accepting must pause.
+// An invalid Fd: no peer is waiting, or `code` (an errno) is why accepting must pause.
 Fd accept_one(const Fd& listener, int& code);
-// kUnavailable: nobody is there. kResourceExhausted: its queue is full, or we are out of descriptors; try again.
+// kUnavailable: no process listens. kResourceExhausted: its queue is full, or we are out of descriptors; try again.
 Result<Fd> connect_to(const InstanceId& id);
 // kPermissionDenied unless the process at the other end is of our effective user.
 Status check_peer(const Fd& socket);

@@ -5,11 +5,11 @@
 //                                          (revoked)
 //
 // The private books are the truth. Of shared memory the writer writes the state table, and believes a reader's hold
-// table only as far as it speaks of that reader: a reader that lies in it hurts nobody else, for a slot is used again
-// only when no hold table of a living reader that its put is for names its generation. A reader that is gone holds
-// nothing, and what it held counts as released; the put then ends with kUnavailable instead of OK.
+// table only as far as it speaks of that reader: a reader that lies in it hurts no other reader, for a slot is used
+// again only when no hold table of a living reader that its put is for names its generation. A reader that is gone
+// holds nothing, and what it held counts as released; the put then ends with kUnavailable instead of OK.
 //
-// Thread safety: all functions from any thread. Ends are told to the OpTable without our lock.
+// Thread safety: all functions from any thread. Ends are reported to the OpTable without our lock.
 #pragma once
 
 #include <map>
@@ -33,7 +33,7 @@ class Writer {
 
   // The rest of a put whose op is open and pinned: copies the parts into the pool and offers them.
   Result<Descriptor> offer(RelayOp op, const PutRequest& request, uint64_t destination);
-  // The OpTable's news of the end of a put: revokes it. True: nobody holds its bytes.
+  // The OpTable reports the end of a put: revokes it. True: no reader holds its bytes.
   bool ended(RelayOp op);
   // Looks at all holds: ends the puts that are over, and takes back what is held no more.
   void sweep();
@@ -48,10 +48,10 @@ class Writer {
     int state = -1;
   };
   Result<Share> add_reader(uint64_t id, uint64_t reader);
-  // It is dead, or closed and nobody has bytes of ours any more.
+  // It is dead, or closed and no reader has bytes of ours any more.
   void remove_reader(uint64_t id);
   bool has_reader(uint64_t reader) const;
-  // The puts that are for this reader alone, and that nobody holds, end with kUnavailable.
+  // The puts that are for this reader alone, and that no reader holds, end with kUnavailable.
   void destination_gone(uint64_t reader);
 
   // From here on gets fail with kUnavailable.
@@ -70,7 +70,7 @@ class Writer {
     uint64_t destination = 0;
     uint32_t released = 0;  // by readers that are gone
     uint32_t died = 0;      // gets that were held when their reader went
-    bool odd = false;       // a reader's table said the impossible
+    bool odd = false;       // a reader's table held impossible counts
   };
   struct Reader {
     uint64_t self = 0;

@@ -26,7 +26,7 @@ struct SocketAddress {
 };
 
 // Whether a relay may listen there with this secret, which is empty where there is none: the address stands in
-// descriptors, so it is one that peers reach; beyond loopback there must be a secret. kInvalidArgument says what is
+// descriptors, so it is one that peers reach; beyond loopback there must be a secret. kInvalidArgument names what is
 // not.
 Status check_reach(const SocketAddress& listen, std::string_view secret);
 

@@ -23,9 +23,15 @@ Status lost(const char* what, int why) {
 
 }  // namespace
 
-Connection::Connection(uint64_t id, int fd, Phase phase, const Side& side, std::vector<uint64_t>& touched,
-                       int64_t now_ms)
-    : Link(now_ms), id_(id), fd_(fd), phase_(phase), side_(side), touched_(touched), phase_ms_(now_ms) {
+Connection::Connection(uint64_t id, int fd, Phase phase, const ConnectionConfig& config,
+                       std::vector<uint64_t>& output_pending, int64_t now_ms)
+    : Link(now_ms),
+      id_(id),
+      fd_(fd),
+      phase_(phase),
+      config_(config),
+      output_pending_(output_pending),
+      phase_ms_(now_ms) {
   used_ms = now_ms;
 }
 
@@ -145,14 +151,14 @@ Status Connection::take_header() {
       return invalid_argument("the length of a DATA is {}; wanted at most {}", header_.length, kFrameBytes);
     }
     // Also on the writer's side, whose default refuses it.
-    RETURN_IF_ERROR(side_.user.data_begin(*this, header_));
+    RETURN_IF_ERROR(config_.user.data_begin(*this, header_));
     trailer_have_ = 0;
     if (body_bytes(header_) > 0) {
       expect_ = Expect::kData;
       return ok_status();
     }
     begun_ms_ = 0;
-    return side_.user.data_end(*this, 0);
+    return config_.user.data_end(*this, 0);
   }
   if (header_.length > 0) {
     payload_.resize(header_.length);  // decode() has bounded it
@@ -180,22 +186,22 @@ Status Connection::finish_control() {
   if (header_.type == FrameType::kPong) return ok_status();
   if (header_.type == FrameType::kPing) return send_bare(FrameType::kPong);
   if (phase_ == Phase::kHandshake) {
-    ASSIGN_OR_RETURN(const bool ready, side_.opener ? reader_step(*this, side_.self, header_, payload_)
-                                                    : writer_step(*this, side_.self, header_, payload_));
+    ASSIGN_OR_RETURN(const bool ready, config_.opener ? reader_step(*this, config_.self, header_, payload_)
+                                                      : writer_step(*this, config_.self, header_, payload_));
     if (!ready) return ok_status();
     // First the phase, as on_ready() sends on this connection.
     set_phase(Phase::kReady, monotonic_ms());
-    side_.user.on_ready(*this);
+    config_.user.on_ready(*this);
     return ok_status();
   }
   // Ticket 0 is no get's: the whole connection is refused, and the error ends it.
-  if (side_.opener && header_.type == FrameType::kRefuse && header_.ticket == 0) return refusal(header_);
-  return side_.user.on_frame(*this, header_, payload_);
+  if (config_.opener && header_.type == FrameType::kRefuse && header_.ticket == 0) return refusal(header_);
+  return config_.user.on_frame(*this, header_, payload_);
 }
 
 Status Connection::connected() {
   set_phase(Phase::kHandshake, monotonic_ms());
-  return say_hello(*this, side_.self);
+  return send_hello(*this, config_.self);
 }
 
 Status Connection::step_data(bool& more, int64_t now_ms) {
@@ -204,7 +210,7 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   const std::size_t left = header_.length - have_;
   const std::size_t trailer_left = body_bytes(header_) - header_.length - trailer_have_;
   // data_space() pins the get: from here to data_received() no other path may return.
-  std::size_t count = left > 0 ? side_.user.data_space(*this, std::span(ranges).first(kMaxRangesPerCall)) : 0;
+  std::size_t count = left > 0 ? config_.user.data_space(*this, std::span(ranges).first(kMaxRangesPerCall)) : 0;
   std::size_t space = 0;
   for (std::size_t i = 0; i < count; ++i) space += ranges[i].iov_len;
   CHECK(space <= left && (space > 0 || left == 0));
@@ -219,7 +225,7 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   const Status received = receive(std::span(ranges).first(count), got, now_ms);
   const std::size_t taken = std::min(got, space);
   // Also where receive() failed, with 0 bytes: it releases the pin.
-  if (left > 0) side_.user.data_received(*this, taken);
+  if (left > 0) config_.user.data_received(*this, taken);
   RETURN_IF_ERROR(received);
   more = got == wanted;
   have_ += taken;
@@ -231,7 +237,7 @@ Status Connection::step_data(bool& more, int64_t now_ms) {
   // The next header may be here in part or whole; step_header() goes on from it.
   head_have_ = got - taken - trailer;
   begun_ms_ = head_have_ > 0 ? now_ms : 0;
-  return side_.user.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
+  return config_.user.data_end(*this, trailer_have_ > 0 ? load_u64(trailer_.data()) : 0);
 }
 
 // ---- out ------------------------------------------------------------------------------------------------------------
@@ -246,7 +252,7 @@ std::size_t Connection::gather(std::span<iovec> out) {
   if (frame_.begun()) return frame_.fill(out);
   Outgoing next;
   // Asked when the socket has space and not before: until then the range holds nothing, and the put may end.
-  if (!frame_.open() && phase_ == Phase::kReady && side_.carries_data && side_.user.next_data(*this, next)) {
+  if (!frame_.open() && phase_ == Phase::kReady && config_.carries_data && config_.user.next_data(*this, next)) {
     frame_.start(std::move(next));
   }
   const std::size_t count = add_control(0);
@@ -260,16 +266,16 @@ void Connection::sent(std::size_t bytes) {
     bytes -= control;
   }
   if (bytes > 0) frame_.advance(bytes);
-  if (!frame_.ready_to_hand_over()) return;
-  // In front of the control frames that were queued meanwhile, none of which has begun: a frame that has goes first.
+  if (!frame_.trailer_ready()) return;
+  // Before the control frames that were queued meanwhile, none of which has begun: a frame that has goes first.
   forget_sent_control();
-  const auto trailer = frame_.hand_over_trailer();
+  const auto trailer = frame_.take_trailer();
   control_.insert(control_sent_, reinterpret_cast<const char*>(trailer.data()), trailer.size());
 }
 
-Status Connection::pump_out(int64_t now_ms, bool room) {
+Status Connection::pump_out(int64_t now_ms, bool writable) {
   if (phase_ == Phase::kConnecting) return ok_status();
-  if (room && wants_out_) liveness.seen_ms = now_ms;  // it was full and has room: the peer took something
+  if (writable && wants_out_) liveness.seen_ms = now_ms;  // it was full and is writable: the peer took something
   wants_out_ = false;
   for (int i = 0; i < kMaxCallsPerTurn; ++i) {
     // Control frames, the frame's header, its bytes, its trailer.
@@ -314,7 +320,7 @@ Status Connection::send_bare(FrameType type) {
 }
 
 Status Connection::check_opening(int64_t now_ms, int64_t& due_ms) const {
-  const int64_t until = phase_ms_ + (phase_ == Phase::kDraining ? kDrainMs : side_.connect_timeout_ms);
+  const int64_t until = phase_ms_ + (phase_ == Phase::kDraining ? kDrainMs : config_.connect_timeout_ms);
   if (now_ms < until) {
     due_ms = std::min(due_ms, until);
     return ok_status();
@@ -326,25 +332,25 @@ Status Connection::check_opening(int64_t now_ms, int64_t& due_ms) const {
 Status Connection::check_time(int64_t now_ms, int64_t& due_ms) {
   if (phase_ != Phase::kReady) return check_opening(now_ms, due_ms);
   const bool expecting = busy();
-  const int silent_ms = std::max(side_.silent_ms, patience_ms);
+  const int silent_ms = std::max(config_.silent_ms, patience_ms);
   // On the writer's side alone: what readers send is small. A DATA frame of 512 KiB may take longer over a slow
   // network, and its bytes show that the writer lives.
-  if (!side_.opener && begun_ms_ != 0 && now_ms >= begun_ms_ + silent_ms) {
+  if (!config_.opener && begun_ms_ != 0 && now_ms >= begun_ms_ + silent_ms) {
     return error(StatusCode::kUnavailable, "the peer took over {} ms for one frame", silent_ms);
   }
   // The opener of an idle connection sends a PING each kIdlePingMs, so kIdleLostMs of silence means that it is gone.
   const int allowed_ms = expecting ? silent_ms : kIdleLostMs;
   // An opener that expects nothing does not check: it closes the connection after kIdleCloseMs, and the next get finds
   // out.
-  if ((expecting || !side_.opener) && liveness.dead(now_ms, allowed_ms)) {
+  if ((expecting || !config_.opener) && liveness.dead(now_ms, allowed_ms)) {
     silent = true;
     return error(StatusCode::kUnavailable, "the peer has been silent for {} ms", now_ms - liveness.seen_ms);
   }
-  if (side_.opener && !expecting && now_ms >= used_ms + kIdleCloseMs) {
+  if (config_.opener && !expecting && now_ms >= used_ms + kIdleCloseMs) {
     return error(StatusCode::kUnavailable, "idle for {} ms", now_ms - used_ms);
   }
-  if (expecting || side_.opener) {
-    const int64_t every_ms = expecting ? Liveness::ping_every_ms(side_.silent_ms) : kIdlePingMs;
+  if (expecting || config_.opener) {
+    const int64_t every_ms = expecting ? Liveness::ping_every_ms(config_.silent_ms) : kIdlePingMs;
     // While the socket is full a PING would only wait behind the rest; any space that it gains counts as life.
     if (liveness.ping_due(now_ms, every_ms, due_ms) && !wants_out_) RETURN_IF_ERROR(send_bare(FrameType::kPing));
   }

@@ -5,11 +5,11 @@
 //                 \-> draining (we refused the peer and wait until it has read why) -> gone
 //
 // Its user is the reader's side (it opened the connection) or the writer's side (it accepted it). Control frames wait
-// in a bounded queue; DATA frames are taken from the user one by one when the socket has room, so a slow peer holds one
-// frame and the queue, never more. What comes in is received straight into the user's memory, together with the header
-// behind it.
+// in a bounded queue; DATA frames are taken from the user one by one when the socket has space, so a slow peer holds
+// one frame and the queue, never more. What comes in is received straight into the user's memory, together with the
+// header behind it.
 //
-// Life: any byte that arrives, and any room that a blocked socket gains.
+// Life: any byte that arrives, and any space that a blocked socket gains.
 //
 // Owner: ConnectionSet. Thread safety: the loop's thread alone.
 #pragma once
@@ -45,7 +45,7 @@ struct Identity {
 };
 
 // What all connections of one side have in common.
-struct Side {
+struct ConnectionConfig {
   LinkUser& user;
   Identity self;
   int connect_timeout_ms = 0;
@@ -56,8 +56,9 @@ struct Side {
 
 class Connection final : public Link {
  public:
-  // `touched`: gets the id of each connection that may have output.
-  Connection(uint64_t id, int fd, Phase phase, const Side& side, std::vector<uint64_t>& touched, int64_t now_ms);
+  // `output_pending`: gets the id of each connection that may have output.
+  Connection(uint64_t id, int fd, Phase phase, const ConnectionConfig& config, std::vector<uint64_t>& output_pending,
+             int64_t now_ms);
   ~Connection() override;  // closes the socket
 
   uint64_t id() const { return id_; }
@@ -65,12 +66,12 @@ class Connection final : public Link {
   Phase phase() const { return phase_; }
   void set_phase(Phase phase, int64_t now_ms);
   Opening& opening() { return opening_; }
-  bool busy() const { return side_.user.busy(*this); }
+  bool busy() const { return config_.user.busy(*this); }
 
   bool ready() const override { return phase_ == Phase::kReady; }
   // pump_out() sends it.
   Status send(const Header& header, std::span<const std::byte> payload = {}) override;
-  void wake() override { touched_.push_back(id_); }
+  void wake() override { output_pending_.push_back(id_); }
   void detach(const Put& put) override {
     if (frame_.of(put)) frame_.detach();
   }
@@ -79,13 +80,13 @@ class Connection final : public Link {
 
   // The socket is readable or writable. An error: the connection is over; EOF is kUnavailable.
   Status pump_in(int64_t now_ms);
-  // room: the socket was found writable.
-  Status pump_out(int64_t now_ms, bool room);
+  // writable: the socket was found writable.
+  Status pump_out(int64_t now_ms, bool writable);
   // There is more to send than the socket took: pump_out() again when it is writable.
   bool wants_out() const { return wants_out_; }
 
-  // Time: queues a PING where one is due; an error where the peer is dead or too slow, or nobody used the connection
-  // for long. Lowers `due_ms` to when it wants to be asked again.
+  // Time: queues a PING where one is due; an error where the peer is dead or too slow, or no get or put used the
+  // connection for long. Lowers `due_ms` to when it wants to be asked again.
   Status check_time(int64_t now_ms, int64_t& due_ms);
   // The handshake begins: connect() came to its end.
   Status connected();
@@ -110,8 +111,8 @@ class Connection final : public Link {
   const uint64_t id_;
   const int fd_;
   Phase phase_;
-  const Side& side_;
-  std::vector<uint64_t>& touched_;
+  const ConnectionConfig& config_;
+  std::vector<uint64_t>& output_pending_;
   Opening opening_;
 
   Expect expect_ = Expect::kHeader;

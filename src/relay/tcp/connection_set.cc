@@ -20,16 +20,16 @@ bool peers_fault(const Status& why) {
 
 }  // namespace
 
-ConnectionSet::ConnectionSet(Loop& loop, Side side, std::function<void()> bad_frame)
-    : loop_(loop), side_(std::move(side)), bad_frame_(std::move(bad_frame)) {}
+ConnectionSet::ConnectionSet(Loop& loop, ConnectionConfig config, std::function<void()> bad_frame)
+    : loop_(loop), config_(std::move(config)), bad_frame_(std::move(bad_frame)) {}
 
 Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
   const uint64_t id = next_id_++;
-  if (phase != Phase::kConnecting) give_up_after(fd, side_.silent_ms);
+  if (phase != Phase::kConnecting) give_up_after(fd, config_.silent_ms);
   One one;
-  one.connection = std::make_unique<Connection>(id, fd, phase, side_, touched_, monotonic_ms());
+  one.connection = std::make_unique<Connection>(id, fd, phase, config_, output_pending_, monotonic_ms());
   one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
-  ASSIGN_OR_RETURN(one.watch, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
+  ASSIGN_OR_RETURN(one.loop_id, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
   Connection* connection = one.connection.get();
   connections_.emplace(id, std::move(one));
   return connection;
@@ -45,16 +45,16 @@ void ConnectionSet::close(uint64_t id, const Status& why) {
   if (at == connections_.end()) return;
   One one = std::move(at->second);
   connections_.erase(at);
-  loop_.remove(one.watch);
-  side_.user.on_lost(*one.connection, why);
+  loop_.remove(one.loop_id);
+  config_.user.on_lost(*one.connection, why);
 }
 
 void ConnectionSet::fail(Connection& c, const Status& why) {
   if (peers_fault(why)) bad_frame_();
-  // A peer of another version, or one that did not prove the secret, gets a REFUSE that says so.
-  const bool tell = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
-                    why.code() == StatusCode::kNotFound;
-  if (tell && !side_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), monotonic_ms()).ok()) {
+  // A peer of another version, or one that did not prove the secret, gets a REFUSE with the reason.
+  const bool refuse = why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated ||
+                      why.code() == StatusCode::kNotFound;
+  if (refuse && !config_.opener && c.phase() == Phase::kHandshake && c.refuse(why.code(), monotonic_ms()).ok()) {
     c.wake();
     return;
   }
@@ -66,7 +66,7 @@ Status ConnectionSet::handle(Connection& c, uint32_t events) {
   if (c.phase() == Phase::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
     RETURN_IF_ERROR(connect_result(c.fd()));
-    give_up_after(c.fd(), side_.silent_ms);
+    give_up_after(c.fd(), config_.silent_ms);
     return c.connected();
   }
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) RETURN_IF_ERROR(c.pump_in(now_ms));
@@ -87,8 +87,8 @@ void ConnectionSet::on_events(uint64_t id, uint32_t events) {
 
 void ConnectionSet::flush() {
   // A failure calls the user, which may queue output on others: until nothing is left.
-  while (!touched_.empty()) {
-    std::vector<uint64_t> ids = std::exchange(touched_, {});
+  while (!output_pending_.empty()) {
+    std::vector<uint64_t> ids = std::exchange(output_pending_, {});
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
     for (const uint64_t id : ids) {
@@ -96,7 +96,7 @@ void ConnectionSet::flush() {
       if (at == connections_.end()) continue;
       One& one = at->second;
       Connection& c = *one.connection;
-      // What waits for room waits for the socket to say so.
+      // A connection that waits for space waits for the socket to become writable.
       const Status status = c.wants_out() ? ok_status() : c.pump_out(monotonic_ms(), false);
       if (!status.ok()) {
         fail(c, status);
@@ -106,7 +106,7 @@ void ConnectionSet::flush() {
       const uint32_t events = EPOLLIN | (out ? uint32_t{EPOLLOUT} : 0u);
       if (events == one.events) continue;
       one.events = events;
-      loop_.modify(one.watch, events);
+      loop_.modify(one.loop_id, events);
     }
   }
 }
@@ -124,9 +124,9 @@ int64_t ConnectionSet::check_time(int64_t now_ms) {
 }
 
 void ConnectionSet::clear() {
-  for (auto& [id, one] : connections_) loop_.remove(one.watch);
+  for (auto& [id, one] : connections_) loop_.remove(one.loop_id);
   connections_.clear();
-  touched_.clear();
+  output_pending_.clear();
 }
 
 }  // namespace millrace::tcp

@@ -18,9 +18,9 @@ namespace millrace::tcp {
 
 class ConnectionSet {
  public:
-  ConnectionSet(Loop& loop, Side side, std::function<void()> bad_frame);
+  ConnectionSet(Loop& loop, ConnectionConfig config, std::function<void()> bad_frame);
 
-  void set_self(Identity self) { side_.self = std::move(self); }
+  void set_self(Identity self) { config_.self = std::move(self); }
 
   // Takes the socket over.
   Result<Connection*> adopt(int fd, Phase phase);
@@ -41,7 +41,7 @@ class ConnectionSet {
  private:
   struct One {
     std::unique_ptr<Connection> connection;
-    uint64_t watch = 0;
+    uint64_t loop_id = 0;
     uint32_t events = 0;
   };
   void on_events(uint64_t id, uint32_t events);
@@ -49,10 +49,10 @@ class ConnectionSet {
   Status handle(Connection& c, uint32_t events);
 
   Loop& loop_;
-  Side side_;
+  ConnectionConfig config_;
   const std::function<void()> bad_frame_;
   std::unordered_map<uint64_t, One> connections_;
-  std::vector<uint64_t> touched_;
+  std::vector<uint64_t> output_pending_;
   uint64_t next_id_ = 1;
 };
 

@@ -66,7 +66,7 @@ Status refusal(const Header& header) {
   }
 }
 
-Status say_hello(Connection& c, const Identity& self) {
+Status send_hello(Connection& c, const Identity& self) {
   Transcript& t = c.opening().transcript;
   fill_random(t.reader_nonce);
   t.reader_instance = self.instance;

@@ -7,9 +7,9 @@
 //     PROOF                           ---->                           (with a secret)
 //                                     <----  WELCOME proof
 //
-// Each function takes one frame, sends what follows from it and says whether the connection is ready now. Its errors:
-// kInvalidArgument: not the frame that was due. kUnauthenticated: no proof. kNotFound: we are not whom it looks for.
-// kUnsupported: another version. A REFUSE that came is kUnavailable and says why.
+// Each function takes one frame, sends what follows from it and returns whether the connection is ready now. Its
+// errors: kInvalidArgument: not the frame that was due. kUnauthenticated: no proof. kNotFound: we are not whom it looks
+// for. kUnsupported: another version. A REFUSE that came is kUnavailable with its reason.
 //
 // Owner: none. Thread safety: the loop's thread.
 #pragma once
@@ -23,7 +23,7 @@
 namespace millrace::tcp {
 
 // The reader's side. peer.instance is whom it looks for.
-Status say_hello(Connection& c, const Identity& self);
+Status send_hello(Connection& c, const Identity& self);
 Result<bool> reader_step(Connection& c, const Identity& self, const Header& header, std::span<const std::byte> payload);
 
 // The writer's side. Fills peer: instance, label (its address).

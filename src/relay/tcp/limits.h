@@ -23,7 +23,7 @@ inline constexpr std::size_t kMaxOutbound = 512;    // connections that this ins
 inline constexpr std::size_t kMinSecretBytes = 32;  // RelayOptions::secret
 inline constexpr int kListenBacklog = 512;
 
-inline constexpr int kIdlePingMs = 5'000;    // the opener of an idle connection says so often that it lives
+inline constexpr int kIdlePingMs = 5'000;    // the opener of an idle connection pings so often
 inline constexpr int kIdleCloseMs = 60'000;  // the opener closes a connection that nothing used for so long
 inline constexpr int kIdleLostMs = 20'000;   // an inbound connection that was silent for so long is half open: closed
 inline constexpr int kAcceptPauseMs = 100;   // after accept() ran out of descriptors

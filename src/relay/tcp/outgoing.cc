@@ -66,8 +66,8 @@ void OutgoingFrame::advance(std::size_t bytes) {
   if (left() == 0) finish();
 }
 
-std::array<std::byte, kTrailerBytes> OutgoingFrame::hand_over_trailer() {
-  CHECK(ready_to_hand_over() && hashed_ == header_.length);
+std::array<std::byte, kTrailerBytes> OutgoingFrame::take_trailer() {
+  CHECK(trailer_ready() && hashed_ == header_.length);
   finish();
   return trailer_;
 }

@@ -27,7 +27,7 @@ class OutgoingFrame {
   OutgoingFrame(const OutgoingFrame&) = delete;
   OutgoingFrame& operator=(const OutgoingFrame&) = delete;
 
-  // header.offset and header.length say which bytes of the put, which is held until finish() or detach().
+  // header.offset and header.length give which bytes of the put, which is held until finish() or detach().
   void start(Outgoing frame);
   bool open() const { return open_; }
   bool begun() const { return open_ && sent_ > 0; }
@@ -39,8 +39,8 @@ class OutgoingFrame {
   void advance(std::size_t bytes);
   // The bytes are sent and nothing of the checksum is: it is handed over, and the frame closed. It travels with what
   // comes next, as a packet of its own would cost the sender as much as 100 KiB of data and wake the reader for it.
-  bool ready_to_hand_over() const { return open_ && sums() && sent_ == kHeaderBytes + header_.length; }
-  std::array<std::byte, kTrailerBytes> hand_over_trailer();
+  bool trailer_ready() const { return open_ && sums() && sent_ == kHeaderBytes + header_.length; }
+  std::array<std::byte, kTrailerBytes> take_trailer();
 
   void detach();
   void finish();

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kAcceptsPerTurn = 16;
 
-Side side_of(const Core& core, LinkUser& user, bool opener, bool carries_data) {
+ConnectionConfig config_of(const Core& core, LinkUser& user, bool opener, bool carries_data) {
   return {user, {}, core.options.connect_timeout_ms, core.options.silent_ms, opener, carries_data};
 }
 
@@ -22,8 +22,8 @@ Side side_of(const Core& core, LinkUser& user, bool opener, bool carries_data) {
 
 Sockets::Sockets(Core& core, LinkUser& writer, LinkUser& reader, bool carries_data)
     : core_(core),
-      accepted_(core.loop, side_of(core, writer, false, carries_data), [&core] { core.table.count_bad_frame(); }),
-      opened_(core.loop, side_of(core, reader, true, carries_data), [&core] { core.table.count_bad_frame(); }) {}
+      accepted_(core.loop, config_of(core, writer, false, carries_data), [&core] { core.table.count_bad_frame(); }),
+      opened_(core.loop, config_of(core, reader, true, carries_data), [&core] { core.table.count_bad_frame(); }) {}
 
 Sockets::~Sockets() { shut_down(); }
 
@@ -32,7 +32,7 @@ Status Sockets::open(const SocketAddress& listen) {
   const Identity self{key_of(core_.instance), address(), core_.options.secret};
   accepted_.set_self(self);
   opened_.set_self(self);
-  ASSIGN_OR_RETURN(listener_watch_, core_.loop.add(listener_, EPOLLIN, [this](uint32_t) { on_listener(); }));
+  ASSIGN_OR_RETURN(listener_loop_id_, core_.loop.add(listener_, EPOLLIN, [this](uint32_t) { on_listener(); }));
   return ok_status();
 }
 
@@ -78,11 +78,11 @@ void Sockets::on_listener() {
     if (fd < 0) {
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         accept_again_ms_ = monotonic_ms() + kAcceptPauseMs;
-        core_.loop.modify(listener_watch_, 0);
+        core_.loop.modify(listener_loop_id_, 0);
       }
       return;
     }
-    if (accepted_.size() >= kMaxInbound && !make_room()) {
+    if (accepted_.size() >= kMaxInbound && !evict_connection()) {
       ::close(fd);
       continue;
     }
@@ -92,7 +92,7 @@ void Sockets::on_listener() {
 
 // Over the limit: first goes the one that has been in its handshake for longest, then the one that has been idle for
 // longest.
-bool Sockets::make_room() {
+bool Sockets::evict_connection() {
   const Connection* worst = nullptr;
   accepted_.for_each([&](const Connection& c) {
     if (c.ready() && c.busy()) return;
@@ -112,7 +112,7 @@ int64_t Sockets::check_time(int64_t now_ms) {
   int64_t due_ms = std::min(accepted_.check_time(now_ms), opened_.check_time(now_ms));
   if (accept_again_ms_ != 0 && now_ms >= accept_again_ms_) {
     accept_again_ms_ = 0;
-    core_.loop.modify(listener_watch_, EPOLLIN);
+    core_.loop.modify(listener_loop_id_, EPOLLIN);
   }
   if (accept_again_ms_ != 0) due_ms = std::min(due_ms, accept_again_ms_);
   return due_ms;
@@ -122,7 +122,7 @@ void Sockets::shut_down() {
   opened_.clear();
   accepted_.clear();  // releases the frames in flight
   if (listener_ < 0) return;
-  core_.loop.remove(listener_watch_);
+  core_.loop.remove(listener_loop_id_);
   ::close(std::exchange(listener_, -1));
 }
 

@@ -23,7 +23,7 @@ class Sockets {
   Status open(const SocketAddress& listen);  // before the loop runs
   std::string address() const { return format_instance(bound_, key_of(core_.instance)); }
   const SocketAddress& bound() const { return bound_; }
-  // What a descriptor's tail says of its writer, checked.
+  // What a descriptor's tail states of its writer, checked.
   Result<Target> target_of(const InstanceId& instance, std::string_view endpoint) const;
 
   Result<Link*> connect(const Target& target);
@@ -34,12 +34,12 @@ class Sockets {
 
  private:
   void on_listener();
-  bool make_room();
+  bool evict_connection();
 
   Core& core_;
   SocketAddress bound_;
   int listener_ = -1;
-  uint64_t listener_watch_ = 0;
+  uint64_t listener_loop_id_ = 0;
   int64_t accept_again_ms_ = 0;  // not 0: accept() ran out of descriptors
   ConnectionSet accepted_;
   ConnectionSet opened_;

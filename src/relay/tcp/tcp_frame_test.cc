@@ -53,13 +53,13 @@ TEST(TcpFrame, HeadersAreTheOraclesBytes) {
 
 TEST(TcpFrame, HashIsXxh3) {
   EXPECT_EQ(hash64({}), 0x2D06800538D394C2u);  // the published value of no bytes at seed 0
-  Hasher pieces;
+  Hasher parts;
   const std::string text(100'000, 'm');
   const auto bytes = std::as_bytes(std::span(text));
-  pieces.add(bytes.first(7));
-  pieces.add(bytes.subspan(7, 65'536));
-  pieces.add(bytes.subspan(65'543));
-  EXPECT_EQ(pieces.digest(), hash64(bytes));
+  parts.add(bytes.first(7));
+  parts.add(bytes.subspan(7, 65'536));
+  parts.add(bytes.subspan(65'543));
+  EXPECT_EQ(parts.digest(), hash64(bytes));
 }
 
 TEST(TcpFrame, EachFlippedBitIsRefused) {
@@ -161,13 +161,13 @@ TEST(TcpFrame, PartMapIsTheBytesEndToEnd) {
   ASSERT_EQ(map.total(), all.size());
   for (std::size_t from = 0; from <= all.size(); ++from) {
     for (std::size_t size = 0; from + size <= all.size(); ++size) {
-      for (const std::size_t room : {1u, 2u, 64u}) {
-        std::vector<iovec> pieces(room);
-        const std::size_t count = map.fill(from, size, pieces);
+      for (const std::size_t capacity : {1u, 2u, 64u}) {
+        std::vector<iovec> ranges(capacity);
+        const std::size_t count = map.fill(from, size, ranges);
         std::string seen;
-        for (std::size_t i = 0; i < count; ++i) seen.append(static_cast<char*>(pieces[i].iov_base), pieces[i].iov_len);
+        for (std::size_t i = 0; i < count; ++i) seen.append(static_cast<char*>(ranges[i].iov_base), ranges[i].iov_len);
         ASSERT_EQ(seen, all.substr(from, std::min(size, seen.size())));
-        if (room == 64) {
+        if (capacity == 64) {
           ASSERT_EQ(seen.size(), size);
         }
         ASSERT_TRUE(size == 0 || !seen.empty());
@@ -206,11 +206,11 @@ TEST(TcpFrame, OutgoingFramesCutAnywhere) {
         std::string seen;
         while (frame.open()) {
           if (seen.size() >= detach_at) frame.detach();
-          std::array<iovec, kMaxRangesPerCall + 3> pieces{};
-          const std::size_t count = frame.fill(pieces);
+          std::array<iovec, kMaxRangesPerCall + 3> ranges{};
+          const std::size_t count = frame.fill(ranges);
           ASSERT_GT(count, 0u);
-          const std::size_t take = std::min(step, pieces[0].iov_len);
-          seen.append(static_cast<char*>(pieces[0].iov_base), take);
+          const std::size_t take = std::min(step, ranges[0].iov_len);
+          seen.append(static_cast<char*>(ranges[0].iov_base), take);
           frame.advance(take);
         }
         ASSERT_EQ(holds.released, 1);

@@ -105,9 +105,9 @@ TEST(TcpTamper, AStalledConnectionEndsInTime) {
   const Result<Parts> silent = get_through(*reader, sent, proxy);
   ASSERT_FALSE(silent.ok());
   EXPECT_EQ(silent.status().code(), StatusCode::kUnavailable) << silent.status().to_string();
-  RelayOptions patient = options();
-  patient.silent_ms = kPatienceMs;
-  const auto other = make_relay_of(kSetup, patient);
+  RelayOptions tolerant = options();
+  tolerant.silent_ms = kPatienceMs;
+  const auto other = make_relay_of(kSetup, tolerant);
   const Result<Parts> late = get_through(*other, sent, proxy, 200);
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.status().code(), StatusCode::kDeadline) << late.status().to_string();
@@ -115,9 +115,9 @@ TEST(TcpTamper, AStalledConnectionEndsInTime) {
 
 // The frame in flight does not hold the end of its put up, however long its reader takes.
 TEST(TcpTamper, ACancelledPutDoesNotWaitForAStalledReader) {
-  RelayOptions patient = options();
-  patient.silent_ms = 10 * kPatienceMs;
-  const Pair pair = make_pair_of(kSetup, patient);
+  RelayOptions tolerant = options();
+  tolerant.silent_ms = 10 * kPatienceMs;
+  const Pair pair = make_pair_of(kSetup, tolerant);
   Sent sent = send(*pair.writer, 1, {48 * kMib});
   const Proxy proxy(pair.writer->address(), Mischief::kStall, kFirstByte + 5);
   Received received = receive(*pair.reader, proxy.reroute(sent.ticket->descriptor), sent.sizes);
@@ -157,8 +157,8 @@ class Raw {
   Raw(const Raw&) = delete;
   Raw& operator=(const Raw&) = delete;
 
-  void say(std::span<const std::byte> bytes) { (void)!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-  void say(const Header& header) { say(encode(header)); }
+  void send(std::span<const std::byte> bytes) { (void)!::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
+  void send(const Header& header) { send(encode(header)); }
   Header hello(std::size_t address_bytes = 0) const {
     Header h;
     h.type = FrameType::kHello;
@@ -168,14 +168,14 @@ class Raw {
     return h;
   }
   void enter() {
-    say(hello());
-    say(std::vector<std::byte>(kNonceBytes));
-    const Result<Header> welcome = hear();
+    send(hello());
+    send(std::vector<std::byte>(kNonceBytes));
+    const Result<Header> welcome = receive_header();
     ASSERT_TRUE(welcome.ok());
     EXPECT_EQ(welcome->type, FrameType::kWelcome);
   }
   // The next header, without what follows it; kUnavailable: the relay hung up.
-  Result<Header> hear() {
+  Result<Header> receive_header() {
     HeaderBytes bytes{};
     for (std::size_t have = 0; have < bytes.size();) {
       const ssize_t got = recv(fd_, bytes.data() + have, bytes.size() - have, 0);
@@ -221,8 +221,8 @@ Header request_of(const std::string& descriptor, uint64_t offset, uint64_t size)
 
 void ask(Raw& raw, const std::string& descriptor, const Header& header, uint64_t total_more = 0) {
   const Descriptor d = *decode_descriptor(descriptor, "tcp");
-  raw.say(header);
-  raw.say(encode(RequestBody{d.bytes + total_more, d.sizes_hash}));
+  raw.send(header);
+  raw.send(encode(RequestBody{d.bytes + total_more, d.sizes_hash}));
 }
 
 TEST(TcpHostile, WhatIsNoProtocolEndsTheConnection) {
@@ -233,20 +233,20 @@ TEST(TcpHostile, WhatIsNoProtocolEndsTheConnection) {
   data.type = FrameType::kData;
   data.length = 8;
   std::vector<std::function<void(Raw&)>> attacks = {
-      [&](Raw& raw) { raw.say(garbage); },
+      [&](Raw& raw) { raw.send(garbage); },
       [&](Raw& raw) { ask(raw, sent.ticket->descriptor, request_of(sent.ticket->descriptor, 0, 10)); },  // before HELLO
-      [&](Raw& raw) { raw.say(raw.hello(5000)); },  // longer than may be
+      [&](Raw& raw) { raw.send(raw.hello(5000)); },  // longer than may be
       [&](Raw& raw) {
         Header huge = raw.hello();
         huge.length = UINT32_MAX;
-        raw.say(huge);
+        raw.send(huge);
       },
-      [&](Raw& raw) { raw.enter(), raw.say(garbage); },
-      [&](Raw& raw) { raw.enter(), raw.say(data); },
+      [&](Raw& raw) { raw.enter(), raw.send(garbage); },
+      [&](Raw& raw) { raw.enter(), raw.send(data); },
       [&](Raw& raw) {
         raw.enter();  // and again
-        raw.say(raw.hello());
-        raw.say(std::vector<std::byte>(kNonceBytes));
+        raw.send(raw.hello());
+        raw.send(std::vector<std::byte>(kNonceBytes));
       },
   };
   for (std::size_t i = 0; i < attacks.size(); ++i) {
@@ -267,7 +267,7 @@ TEST(TcpHostile, RangesAndGenerationsAreCheckedAgainstThePut) {
   raw.enter();
   const auto refused = [&](const Header& header, uint64_t total_more = 0) {
     ask(raw, d, header, total_more);
-    const Result<Header> answer = raw.hear();
+    const Result<Header> answer = raw.receive_header();
     ASSERT_TRUE(answer.ok());
     EXPECT_EQ(answer->type, FrameType::kRefuse);
     EXPECT_EQ(answer->code, static_cast<uint32_t>(StatusCode::kInvalidArgument));
@@ -289,21 +289,21 @@ TEST(TcpHostile, RangesAndGenerationsAreCheckedAgainstThePut) {
   h.op = 0;
   refused(h);
   ask(raw, d, request_of(d, 0, kMib));  // and the right one
-  const Result<Header> data = raw.hear();
+  const Result<Header> data = raw.receive_header();
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(data->type, FrameType::kData);
   EXPECT_EQ(data->length, kFrameBytes);
   expect_received(*pair.reader, sent);
 }
 
-TEST(TcpHostile, AnotherVersionIsToldSo) {
+TEST(TcpHostile, AnotherVersionIsRefusedWithItsReason) {
   const auto relay = make_relay_of(kSetup, options());
   for (const uint16_t version : {0, 1, 0xFFFF}) {
     Raw raw(*relay);
     Header h = raw.hello();
     h.version = version;
-    raw.say(h);
-    const Result<Header> answer = raw.hear();
+    raw.send(h);
+    const Result<Header> answer = raw.receive_header();
     ASSERT_TRUE(answer.ok()) << "version " << version;
     EXPECT_EQ(answer->type, FrameType::kRefuse);
     EXPECT_EQ(answer->code, static_cast<uint32_t>(StatusCode::kUnsupported));
@@ -316,22 +316,22 @@ TEST(TcpHostile, SlowSpeakersAreHungUpOn) {
   RelayOptions impatient = options();
   impatient.silent_ms = impatient.connect_timeout_ms = 1'000;
   const auto relay = make_relay_of(kSetup, impatient);
-  Raw says_nothing(*relay);
-  Raw says_half(*relay);
-  says_half.say(std::span<const std::byte>(encode(says_half.hello())).first(40));
+  Raw sends_nothing(*relay);
+  Raw sends_half(*relay);
+  sends_half.send(std::span<const std::byte>(encode(sends_half.hello())).first(40));
   Raw drips(*relay);
   drips.enter();
   Header ping;
   for (const std::byte b : encode(ping)) {  // 64 bytes, one each 50 ms: over three seconds for one frame
-    drips.say({&b, 1});
+    drips.send({&b, 1});
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
   EXPECT_TRUE(drips.hung_up());
-  EXPECT_TRUE(says_nothing.hung_up());
-  EXPECT_TRUE(says_half.hung_up());
+  EXPECT_TRUE(sends_nothing.hung_up());
+  EXPECT_TRUE(sends_half.hung_up());
 }
 
-TEST(TcpHostile, AThousandIdleConnectionsStopNobodyAndLeaveNothing) {
+TEST(TcpHostile, AThousandIdleConnectionsStopNoOtherAndLeaveNothing) {
   RelayOptions o = options();
   o.connect_timeout_ms = 1'000;
   const std::size_t before = open_fds();
@@ -374,7 +374,7 @@ TEST(TcpSecret, NothingListensInPublicWithoutOne) {
   expect_refused(receive(*pair.reader, encode_descriptor(d), sent.sizes), {StatusCode::kInvalidArgument}, "public");
 }
 
-TEST(TcpSecret, BothSidesProveIt) {
+TEST(TcpSecret, ReaderAndWriterProveIt) {
   RelayOptions with = options();
   with.secret = std::string(kMinSecretBytes, 'a');
   RelayOptions other = with;
@@ -393,10 +393,10 @@ TEST(TcpSecret, BothSidesProveIt) {
   Raw raw(*writer);
   Header hello = raw.hello();
   hello.flags = kFlagChecksum;
-  raw.say(hello);
-  raw.say(std::vector<std::byte>(kNonceBytes));
-  EXPECT_EQ(raw.hear()->type, FrameType::kChallenge);
-  raw.say(std::vector<std::byte>(kNonceBytes));  // no frame at all
+  raw.send(hello);
+  raw.send(std::vector<std::byte>(kNonceBytes));
+  EXPECT_EQ(raw.receive_header()->type, FrameType::kChallenge);
+  raw.send(std::vector<std::byte>(kNonceBytes));  // no frame at all
   EXPECT_TRUE(raw.hung_up());
 }
 

@@ -9,7 +9,7 @@
 // loopback it needs a secret of at least 32 bytes, which all peers share. Bytes are authenticated at the handshake and
 // checksummed; they are not encrypted.
 //
-// Thread safety: as relay.h says. Owner: the stage's set of relays.
+// Thread safety: as in relay.h. Owner: the stage's set of relays.
 #pragma once
 
 #include <memory>

@@ -70,7 +70,7 @@ class AwaitPut : public Await<Status> {
   std::function<void(const Status&)> callback() { return Await<Status>::callback(); }
 };
 
-// Polls a condition that nobody announces; false after the patience.
+// Polls a condition that no event announces; false after the patience.
 inline bool eventually(const std::function<bool()>& condition, int patience_ms = kPatienceMs) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(patience_ms);
   while (!condition()) {

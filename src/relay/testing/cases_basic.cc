@@ -10,7 +10,7 @@
 namespace millrace::relay_testing {
 namespace {
 
-void says_what_it_is(const ConformanceSetup& setup) {
+void reports_what_it_is(const ConformanceSetup& setup) {
   const RelayOptions options = small_options(setup);
   Pair pair = make_pair_of(setup, options);
   ASSERT_TRUE(pair.writer && pair.reader);
@@ -79,7 +79,7 @@ void parts_are_aligned(const ConformanceSetup& setup) {
   }
 }
 
-void by_reference_or_mapped_as_it_says(const ConformanceSetup& setup) {
+void by_reference_or_mapped_as_reported(const ConformanceSetup& setup) {
   Pair pair = make_pair_of(setup, small_options(setup));
   ASSERT_TRUE(pair.writer && pair.reader);
   if (!pair.writer->capabilities().by_reference) GTEST_SKIP() << "this relay does not hand out references";
@@ -237,12 +237,12 @@ void callbacks_may_call_the_relay(const ConformanceSetup& setup) {
 }  // namespace
 
 std::vector<Case> basic_cases() {
-  return {{"says_what_it_is", says_what_it_is},
+  return {{"reports_what_it_is", reports_what_it_is},
           {"round_trips_10000", round_trips_10000},
           {"many_parts", many_parts},
           {"the_largest_put", the_largest_put},
           {"parts_are_aligned", parts_are_aligned},
-          {"by_reference_or_mapped_as_it_says", by_reference_or_mapped_as_it_says},
+          {"by_reference_or_mapped_as_reported", by_reference_or_mapped_as_reported},
           {"destination_buffers", destination_buffers},
           {"sizes_that_disagree", sizes_that_disagree},
           {"many_threads", many_threads},

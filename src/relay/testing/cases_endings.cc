@@ -11,7 +11,7 @@ namespace {
 constexpr int kShortLeaseMs = 200;
 constexpr int kHeldLeaseMs = 1'000;  // long enough to get it meanwhile
 
-void a_put_that_nobody_gets_ends(const ConformanceSetup& setup) {
+void a_put_without_a_get_ends(const ConformanceSetup& setup) {
   RelayOptions options = small_options(setup);
   options.lease_ms = kShortLeaseMs;
   options.credits = 2;
@@ -138,7 +138,8 @@ void cancel_while_it_moves(const ConformanceSetup& setup) {
       pair.reader->cancel(*received.op);
     }
     const Result<Parts> parts = received.outcome();
-    // Once `done` was called the memory is ours: nobody writes into it (a sanitizer for threads sees it otherwise).
+    // Once `done` was called the memory is ours: no thread of the relay writes into it (a sanitizer for threads sees it
+    // otherwise).
     EXPECT_EQ(parts.ok() ? differs(i, sent.sizes, *parts) : "", "");
     std::fill(memory.begin(), memory.end(), std::byte{0x77});
     EXPECT_NE(parts.status().message(), "never: the get did not end");
@@ -256,7 +257,7 @@ void destroyed_with_everything_open(const ConformanceSetup& setup) {
 }  // namespace
 
 std::vector<Case> ending_cases() {
-  return {{"a_put_that_nobody_gets_ends", a_put_that_nobody_gets_ends},
+  return {{"a_put_without_a_get_ends", a_put_without_a_get_ends},
           {"a_lease_takes_nothing_from_who_still_reads", a_lease_takes_nothing_from_who_still_reads},
           {"a_get_without_time_ends", a_get_without_time_ends},
           {"cancel_of_a_put", cancel_of_a_put},

@@ -117,7 +117,7 @@ void options_out_of_range(const ConformanceSetup& setup) {
   }
 }
 
-// Aborts: nobody ever reads what was put.
+// Aborts: no get ever reads what was put.
 void puts_without_gets_10000(const ConformanceSetup& setup) {
   RelayOptions options = small_options(setup);
   options.credits = 8;

@@ -113,7 +113,7 @@ void receiver_killed_during_get(const ConformanceSetup& setup) {
     ASSERT_TRUE(d.peer->ask("address").starts_with("ok "));  // it is up
     Sent sent = send(*d.relay, 3, {20 * kMib, 10 * kMib});
     ASSERT_TRUE(sent.ticket.ok());
-    d.peer->tell(get_command(sent));
+    d.peer->send_command(get_command(sent));
     std::this_thread::sleep_for(std::chrono::microseconds(kill * kill * 300));
     d.peer->kill();
     expect_put_end(sent, {StatusCode::kUnavailable, StatusCode::kDeadline, StatusCode::kOk});
@@ -265,7 +265,7 @@ void closed_with_a_frozen_peer(const ConformanceSetup& setup) {
   Received received = receive(*d.relay, descriptor, {kMib});
   const auto begin = std::chrono::steady_clock::now();
   d.relay->close();
-  // Bounded, whatever the peer does: ten times what the contract says, for a loaded machine.
+  // Bounded, whatever the peer does: ten times the limit of the contract, for a loaded machine.
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(10 * kRelayCloseMs));
   EXPECT_EQ(sent.end.count(), 1);
   EXPECT_EQ(received.end.count(), received.op.ok() ? 1 : 0);

@@ -8,7 +8,7 @@
 //
 // Each case makes its own relays, a writer and a reader, in this process, and where it kills one of them, in a child:
 // this same program, spawned with --relay-peer=NAME (testing/peer.h). Which cases apply follows from capabilities();
-// one that does not is skipped and says why. The file may hold further TESTs of the backend's own: they run as well.
+// one that does not is skipped with the reason. The file may hold further TESTs of the backend's own: they run as well.
 //
 // The cases stand as RelayConformance_NAME.* ; --gtest_filter works. No case asserts how long something takes; each
 // wait has the patience of testing/await.h.

@@ -48,7 +48,7 @@ class Servant {
  public:
   explicit Servant(Relay& relay) : relay_(relay) {}
 
-  std::string obey(const std::string& command) {
+  std::string handle(const std::string& command) {
     std::istringstream in(command);
     std::string verb;
     in >> verb;
@@ -139,7 +139,7 @@ int serve(const ConformanceSetup& setup, const RelayOptions& options) {
     const ssize_t got = ::recv(kPeerFd, command.data(), command.size(), 0);
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) return 0;
-    const std::string answer = servant.obey(command.substr(0, static_cast<std::size_t>(got)));
+    const std::string answer = servant.handle(command.substr(0, static_cast<std::size_t>(got)));
     if (::send(kPeerFd, answer.data(), answer.size(), MSG_NOSIGNAL) < 0) return 0;
   }
 }
@@ -198,9 +198,11 @@ Peer::~Peer() {
   ::close(fd_);
 }
 
-void Peer::tell(const std::string& command) { (void)!::send(fd_, command.data(), command.size(), MSG_NOSIGNAL); }
+void Peer::send_command(const std::string& command) {
+  (void)!::send(fd_, command.data(), command.size(), MSG_NOSIGNAL);
+}
 
-std::string Peer::hear() {
+std::string Peer::receive_answer() {
   pollfd wanted{fd_, POLLIN, 0};
   if (::poll(&wanted, 1, 2 * kPatienceMs) != 1) return "gone";
   std::string answer(kMaxCommandBytes, '\0');
@@ -211,8 +213,8 @@ std::string Peer::hear() {
 }
 
 std::string Peer::ask(const std::string& command) {
-  tell(command);
-  return hear();
+  send_command(command);
+  return receive_answer();
 }
 
 void Peer::kill() {
@@ -235,9 +237,9 @@ std::optional<int> run_peer(int argc, char** argv, const std::vector<Conformance
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (const ConformanceSetup& setup : setups) {
     if (setup.name != name) continue;
-    RelayOptions own = setup.options;
-    unpack_options(options, own);
-    return serve(setup, own);
+    RelayOptions merged = setup.options;
+    unpack_options(options, merged);
+    return serve(setup, merged);
   }
   return 2;
 }

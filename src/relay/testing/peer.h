@@ -1,7 +1,7 @@
 // For tests: the other side of a relay in a process of its own, which can be killed or frozen.
 //
 // The child is this same program, spawned with --relay-peer=NAME; it makes one relay by the setup of that name and
-// obeys one command after the other, which come over a socket:
+// handles one command after the other, which come over a socket:
 //      put SEED SIZES             "ok DESCRIPTOR" or "error CODE"
 //      get DESCRIPTOR SEED SIZES TIMEOUT_MS   answers at the end: "ok", "error CODE" or "differs ..."; keeps the parts
 //      check                      looks at all parts that it keeps again: "ok" or "differs ..."
@@ -33,10 +33,10 @@ class Peer {
   Peer(const Peer&) = delete;
   Peer& operator=(const Peer&) = delete;
 
-  // The answer to a command; "gone" when the child is dead or says nothing for kPatienceMs.
+  // The answer to a command; "gone" when the child is dead or silent for kPatienceMs.
   std::string ask(const std::string& command);
-  void tell(const std::string& command);
-  std::string hear();
+  void send_command(const std::string& command);
+  std::string receive_answer();
 
   void kill();      // SIGKILL, and waits until it is gone
   void freeze();    // SIGSTOP

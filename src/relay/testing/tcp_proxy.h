@@ -1,4 +1,4 @@
-// For tests: a proxy between two TCP relays that flips a byte of what the writer says, cuts it, stalls it or slows it.
+// For tests: a proxy between two TCP relays that flips a byte of what the writer sends, cuts it, stalls it or slows it.
 //
 // Thread safety: made, asked and destroyed by one thread; the proxy has threads of its own.
 #pragma once
@@ -75,15 +75,15 @@ class Proxy {
     std::array<char, 64 << 10> buffer;
     uint64_t seen = 0;
     while (!stopping_) {
-      std::size_t room = buffer.size();
-      if (mischief == Mischief::kSlow) room = 10'000;  // each 10 ms: 1 MB/s
-      if (mischief != Mischief::kSlow && mischief != Mischief::kNone && seen < at_) room = std::min(room, at_ - seen);
+      std::size_t most = buffer.size();
+      if (mischief == Mischief::kSlow) most = 10'000;  // each 10 ms: 1 MB/s
+      if (mischief != Mischief::kSlow && mischief != Mischief::kNone && seen < at_) most = std::min(most, at_ - seen);
       if (seen == at_ && mischief == Mischief::kCut) break;
       if (seen == at_ && mischief == Mischief::kStall) {
         std::this_thread::sleep_for(std::chrono::milliseconds(5));
         continue;
       }
-      const ssize_t got = recv(from, buffer.data(), room, 0);
+      const ssize_t got = recv(from, buffer.data(), most, 0);
       if (got <= 0) break;
       if (seen == at_ && mischief == Mischief::kFlip) buffer[0] = static_cast<char>(buffer[0] ^ 1);
       seen += static_cast<uint64_t>(got);

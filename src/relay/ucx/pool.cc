@@ -38,22 +38,22 @@ std::optional<Pool::Slot> Pool::take(std::size_t bytes) {
 }
 
 std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
-  const std::size_t whole = session::aligned(bytes) + sizeof(SlotHead);
+  const std::size_t slot_bytes = session::aligned(bytes) + sizeof(SlotHead);
   std::lock_guard lock(mutex_);
-  if (auto slot = take(whole)) return slot;
+  if (auto slot = take(slot_bytes)) return slot;
   // Larger arenas in multiples, so that puts of similar sizes find them again; but no larger than the pool may be.
   const std::size_t wanted =
-      std::max(round_up(whole, kPageBytes), std::min(round_up(whole, kArenaBytes), limit_bytes_));
+      std::max(round_up(slot_bytes, kPageBytes), std::min(round_up(slot_bytes, kArenaBytes), limit_bytes_));
   for (auto at = arenas_.begin(); mapped_bytes_ + wanted > limit_bytes_ && at != arenas_.end();) {
     const auto next = std::next(at);
     if (at->second.extents.unused()) unmap(at);
     at = next;
   }
-  const std::size_t room = limit_bytes_ - std::min(limit_bytes_, mapped_bytes_);
-  if (round_up(whole, kPageBytes) > room || !add_arena(std::min(wanted, room / kPageBytes * kPageBytes))) {
+  const std::size_t unmapped = limit_bytes_ - std::min(limit_bytes_, mapped_bytes_);
+  if (round_up(slot_bytes, kPageBytes) > unmapped || !add_arena(std::min(wanted, unmapped / kPageBytes * kPageBytes))) {
     return std::nullopt;
   }
-  return take(whole);
+  return take(slot_bytes);
 }
 
 bool Pool::add_arena(std::size_t bytes) {

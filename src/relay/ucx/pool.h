@@ -1,6 +1,6 @@
 // Pool: memory that UCX shares with other processes of the host, in arenas; each open put has a slot in one of them.
 //
-// Arenas are made when they are needed, returned to the system when another size needs the room, and all mapped with
+// Arenas are made when they are needed, returned to the system when another size needs the memory, and all mapped with
 // every page present (a full /dev/shm is an error here and no SIGBUS later). UCX removes their names at once, so
 // nothing is left over when the process ends, by whatever way.
 //
@@ -59,7 +59,7 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // Room for `bytes` of content. nullopt: no memory, or none in one run.
+  // A slot for `bytes` of content. nullopt: no memory, or none in one run.
   std::optional<Slot> allocate(std::size_t bytes);
   void publish(const Slot& slot, uint64_t generation);  // after the content was written
   void release(const Slot& slot);

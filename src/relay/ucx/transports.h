@@ -1,4 +1,4 @@
-// Which transports and network devices UCX is told to use, from the relay's options and the environment.
+// Which transports and network devices UCX is configured to use, from the relay's options and the environment.
 // Thread safety: values; free functions without state.
 #pragma once
 
@@ -18,8 +18,8 @@ struct Transports {
   bool network = false;  // may reach other hosts
 };
 
-// `listen`: "ucx:TRANSPORTS[@DEVICES]", or anything else for what the environment (null: not set) or else the default
-// says. kInvalidArgument: empty, too long, or with other characters than UCX's lists have.
+// `listen`: "ucx:TRANSPORTS[@DEVICES]", or anything else for those of the environment (null: not set) or else of the
+// default. kInvalidArgument: empty, too long, or with other characters than UCX's lists have.
 // Connections are made over tcp, whatever they use then: it is added to the list where it is missing.
 Result<Transports> choose_transports(const std::string& listen, const char* env_tls, const char* env_devices);
 

@@ -61,7 +61,7 @@ std::string set_up(UcxApi& api, const char* transports) {
   return relay.ok() ? "" : relay.status().to_string();
 }
 
-// Each segment in turn: small parts together, a part by itself, pieces of a large one.
+// Each segment in turn: small parts together, a part by itself, ranges of a large one.
 TEST(UcxAccidents, AWrongChecksumIsAnErrorAndNeverTheWrongBytes) {
   constexpr const char* kTransports = "ucx:tcp,self@lo";  // no pool: everything comes by message
   static UcxApi api;
@@ -109,9 +109,9 @@ TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
   static UcxApi api;
   if (const std::string why = set_up(api, kTransports); !why.empty()) GTEST_SKIP() << why;
   struct statvfs shm {};
-  const bool room = ::statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize > (kArenas + 4) * kArena;
+  const bool enough = ::statvfs("/dev/shm", &shm) == 0 && shm.f_bavail * shm.f_frsize > (kArenas + 4) * kArena;
   const auto memory = static_cast<std::size_t>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<std::size_t>(::getpagesize());
-  if (!room || memory < 2 * kArenas * kArena) GTEST_SKIP() << "it takes two gigabytes, of them half in /dev/shm";
+  if (!enough || memory < 2 * kArenas * kArena) GTEST_SKIP() << "it takes two gigabytes, of them half in /dev/shm";
   RelayOptions options;
   options.listen = kTransports;
   options.pool_bytes = kArenas * kArena;
@@ -133,7 +133,7 @@ TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
   }
   EXPECT_GT(g_by_message, 0) << "all came out of arenas: the test tests nothing";
   for (Sent& one : sent) expect_put_end(one, {StatusCode::kOk});
-  // Who has copied makes room: later ones come out of their arenas again.
+  // A get that has copied frees its arena: later ones come out of their arenas again.
   g_by_message = 0;
   sent = std::vector<Sent>(1);
   sent[0] = send(**writer, 99, {kPut});

@@ -8,8 +8,8 @@
 #include <mutex>
 #include <string>
 
-// What UCX does inside itself is not ours to mend, and the sanitizers, which see half of it, say wrong things of it:
-// its atomics are not seen, a mutex is given back at exit by another hand, and what its constructors allocate stays.
+// What UCX does inside itself is not ours to mend, and the sanitizers, which see half of it, report false errors:
+// its atomics are not seen, a mutex is released at exit by another thread, and what its constructors allocate stays.
 // What it calls back into us is seen as ever.
 #if defined(__SANITIZE_THREAD__)
 extern "C" __attribute__((weak)) const char* __tsan_default_suppressions() {
@@ -25,7 +25,7 @@ extern "C" __attribute__((weak)) const char* __lsan_default_suppressions() {
 namespace millrace::ucx {
 namespace {
 
-// What UCX reads from the environment when it is loaded, or can be told in no other way.
+// What UCX reads from the environment when it is loaded, or takes in no other way.
 struct Setting {
   const char* name;
   const char* value;
@@ -37,7 +37,7 @@ constexpr Setting kSettings[] = {
     {"UCX_MEM_MALLOC_HOOKS", "n"},       // nor in malloc: neither sanitizers nor we can live with them;
     {"UCX_MEM_MMAP_HOOK_MODE", "none"},  // without them
     {"UCX_MEM_CUDA_HOOK_MODE", "none"},  //
-    {"UCX_RCACHE_ENABLE", "n"},          // a cache of registered memory would not hear of unmapped memory
+    {"UCX_RCACHE_ENABLE", "n"},          // a cache of registered memory would not notice unmapped memory
     {"UCX_VFS_ENABLE", "n"},             // no thread for its file system
     {"UCX_WARN_UNUSED_ENV_VARS", "n"},   //
     {"UCX_LOG_LEVEL", "fatal"},          // errors come as status codes, and are logged by us

@@ -1,8 +1,8 @@
 // UcxApi: the functions of libucp that the relay calls, looked up in the library at run time.
 //
 // The library stays loaded: it has constructors and caches that do not bear being unloaded. Before it is loaded,
-// environment variables are set (those that nobody set) that keep it from catching signals, hooking malloc and mmap,
-// and starting a thread of its own for a file system that nobody asked for.
+// environment variables are set (those that are not set yet) that keep it from catching signals, hooking malloc and
+// mmap, and starting a thread of its own for a file system that this program does not use.
 //
 // Thread safety: load_ucx() from any thread; the table is constant.
 #pragma once

@@ -8,7 +8,7 @@
 // endpoint that fails is closed by force, which ends what UCX still does for it; a peer that returns introduces itself
 // again.
 //
-// Owner: the session's core. Thread safety: as channel.h says; UCX's worker belongs to the loop's thread.
+// Owner: the session's core. Thread safety: as in channel.h; UCX's worker belongs to the loop's thread.
 #pragma once
 
 #include <array>
@@ -33,7 +33,7 @@ inline constexpr std::size_t kPackedBytes = 64u << 10;   // smaller ones togethe
 inline constexpr std::size_t kSegmentBytes = 4u << 20;   // the most at once: what a cancelled get still waits for
 inline constexpr std::size_t kPoolFromBytes = 8u << 10;  // fewer are pushed: no second trip, nothing to map
 inline constexpr std::size_t kMaxKeyBytes = 1024;        // of an arena
-// Of one peer's pool, mapped here: 32 of 32 MiB are a pool of 1 GiB. A get without room takes messages.
+// Of one peer's pool, mapped here: 32 of 32 MiB are a pool of 1 GiB. A get without a map takes messages.
 inline constexpr std::size_t kMaxArenaMaps = 32;
 // Control frames on their way to one peer. The answers to kMaxOpenGets gets fit; the link of a peer that asks for more
 // and does not read ends.
@@ -42,7 +42,7 @@ inline constexpr int kSegmentsAtOnce = 4;  // on their way to one reader
 inline constexpr int kGoodbyeMs = 50;      // to get the last frames out
 inline constexpr int kTeardownMs = 1'000;  // for closed endpoints to end; then they are abandoned
 
-// In front of every message: the sender's instance, then the session's header.
+// Before every message: the sender's instance, then the session's header.
 struct Head {
   std::array<uint8_t, 16> from{};
   session::HeaderBytes header{};
@@ -132,9 +132,9 @@ class UcxChannel final : public session::Channel {
   void push(UcxLink& link);
   void send_data(UcxLink& link, session::Outgoing out);
   void on_data(UcxLink& link, const session::Header& header, Payload& payload);
-  void take(Payload& payload, std::byte* to, std::function<void(bool whole)> done);
+  void take(Payload& payload, std::byte* to, std::function<void(bool complete)> done);
   const std::byte* map(UcxLink& link, uint64_t arena, std::string_view key, uint64_t address, std::size_t bytes);
-  bool make_room(UcxLink& link);
+  bool evict_arena(UcxLink& link);
   bool copy_some();
   bool copy_step(Copy& copy);
   void finish_copy(const Copy& copy, const Status& status);

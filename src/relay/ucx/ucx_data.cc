@@ -142,7 +142,7 @@ void UcxChannel::push(UcxLink& link) {
   }
 }
 
-// Straight from the part where the frame is a range of one, else gathered.
+// Straight from the part where the frame is a range of one, else from a contiguous copy.
 void UcxChannel::send_data(UcxLink& link, Outgoing out) {
   auto transfer = std::make_unique<Transfer>();
   const std::size_t size = out.header.length;
@@ -256,25 +256,25 @@ void UcxChannel::on_data(UcxLink& link, const Header& header, Payload& payload) 
     return core_.reader.fetched(fetch, Status(StatusCode::kCancelled, "the get is over"));
   }
   iovec range{};
-  std::shared_ptr<Buffer> gathered;
+  std::shared_ptr<Buffer> contiguous;
   std::byte* to = nullptr;
   if (fetch.size > 0 && fetch.landing->into.fill(fetch.offset, fetch.size, {&range, 1}) == 1 &&
       range.iov_len == fetch.size) {
     to = static_cast<std::byte*>(range.iov_base);
   } else {
-    gathered = std::make_shared<Buffer>(fetch.size);
-    to = gathered->data();
+    contiguous = std::make_shared<Buffer>(fetch.size);
+    to = contiguous->data();
   }
   // An eager message has its bytes with it. A rendezvous reads the writer's memory, perhaps when the writer already
   // takes the transfer for over; without a checksum only RELEASED shows that the put was still open.
   const bool unproved = payload.rendezvous != nullptr && (header.flags & kFlagChecksum) == 0;
-  take(payload, to, [this, fetch, header, pinned, gathered, to, unproved](bool whole) {
+  take(payload, to, [this, fetch, header, pinned, contiguous, to, unproved](bool complete) {
     Status status;
-    if (!whole) {
+    if (!complete) {
       status = Status(StatusCode::kUnavailable, "ucx: the bytes stopped coming");
     } else if ((header.flags & kFlagChecksum) != 0 && XXH3_64bits(to, fetch.size) != header.extra) {
       status = internal_error("bytes [{}, +{}) of the put came with a wrong checksum", fetch.offset, fetch.size);
-    } else if (gathered != nullptr) {
+    } else if (contiguous != nullptr) {
       std::array<iovec, 64> ranges{};
       for (uint64_t done = 0; done < fetch.size;) {
         const std::size_t count = fetch.landing->into.fill(fetch.offset + done, fetch.size - done, ranges);
@@ -322,7 +322,7 @@ bool UcxChannel::poll() {
 
 // ---- the pool -------------------------------------------------------------------------------------------------------
 
-// A put whose bytes are few, or for which the pool has no room, is pushed from its parts.
+// A put whose bytes are few, or for which the pool has no space, is pushed from its parts.
 Result<std::string> UcxChannel::store(Put& put) {
   // The tail is the same in each case: whether the reader may map the put is decided by grant(), when it is known who
   // asks.
@@ -332,7 +332,7 @@ Result<std::string> UcxChannel::store(Put& put) {
   std::byte* content = slot->address + sizeof(SlotHead);
   for (std::size_t i = 0; i < put.layout.parts(); ++i) {
     const SharedBytes& part = put.request->parts[i];
-    if (!part.empty()) std::memcpy(content + put.layout.place(i), part.data(), part.size_bytes());
+    if (!part.empty()) std::memcpy(content + put.layout.block_offset(i), part.data(), part.size_bytes());
   }
   // Last: a reader that still copies from this slot for an earlier put sees another generation than its own.
   pool_->publish(*slot, put.generation);
@@ -397,7 +397,7 @@ const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view
   if (address % kBufferAlignment != 0) return nullptr;
   auto at = link.arenas.find(arena);
   if (at == link.arenas.end()) {
-    if (!make_room(link)) return nullptr;
+    if (!evict_arena(link)) return nullptr;
     std::string padded(key);
     // ucp_ep_rkey_unpack() gets no length and walks the lengths inside the key: a damaged one ends in zeros, not
     // outside.
@@ -416,7 +416,7 @@ const std::byte* UcxChannel::map(UcxLink& link, uint64_t arena, std::string_view
 }
 
 // Unmaps the oldest that is not being copied from: ids only grow.
-bool UcxChannel::make_room(UcxLink& link) {
+bool UcxChannel::evict_arena(UcxLink& link) {
   if (link.arenas.size() < kMaxArenaMaps) return true;
   const auto idle =
       std::find_if(link.arenas.begin(), link.arenas.end(), [](const auto& entry) { return entry.second.users == 0; });
@@ -464,7 +464,7 @@ bool UcxChannel::copy_step(Copy& copy) {
     auto* to = const_cast<std::byte*>(copy.fetch.landing->parts[copy.part].data());
     // Once the put has ended, its writer may overwrite the slot during this copy. Nothing interprets the bytes before
     // the generation was compared.
-    if (bytes > 0) std::memcpy(to + copy.offset, content + layout.place(copy.part) + copy.offset, bytes);
+    if (bytes > 0) std::memcpy(to + copy.offset, content + layout.block_offset(copy.part) + copy.offset, bytes);
     copy.offset += bytes;
     budget -= bytes;
     if (copy.offset < layout.size(copy.part)) break;

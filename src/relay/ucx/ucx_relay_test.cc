@@ -51,7 +51,7 @@ TEST(UcxRelay, LibraryThatIsNotUcxIsAReason) {
   EXPECT_NE(relay.status().message().find("ucp_"), std::string::npos) << relay.status().to_string();
 }
 
-TEST(UcxRelay, TransportsThatAreNotThereAreAReason) {
+TEST(UcxRelay, MissingTransportsAreAReason) {
   NEED_UCX();
   EXPECT_EQ(make_with({}, "ucx:").status().code(), StatusCode::kInvalidArgument);
   EXPECT_EQ(make_with({}, "ucx:tcp;rm@lo").status().code(), StatusCode::kInvalidArgument);
@@ -125,7 +125,7 @@ TEST(UcxRelay, IdleCostsNothing) {
   FAIL() << "the relay's threads never rest";
 }
 
-// Bytes that come by message, in pieces, with checksums and without: the pool is too small for a second one.
+// Bytes that come by message, in several frames, with checksums and without: the pool is too small for a second one.
 TEST(UcxRelay, WithoutChecksumsAWriterVouches) {
   NEED_UCX();
   RelayOptions options;

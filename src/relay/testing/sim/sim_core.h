@@ -1,6 +1,6 @@
 // Inside of the simulated network: nodes, messages, the queue of events. Included by sim/*.cc alone.
 //
-// Thread safety: none, as sim_network.h says.
+// Thread safety: none, as in sim_network.h.
 #pragma once
 
 #include <functional>
@@ -30,7 +30,7 @@ struct SimPut {
   bool ended = false;
 
   bool all_released() const;
-  bool somebody_reads() const;
+  bool is_read() const;
 };
 
 struct SimGet {
@@ -91,7 +91,7 @@ struct SimNetwork::Core : std::enable_shared_from_this<Core> {
   // One message with the accidents of the day. `spoil` does to it what damage does; null: it is dropped as a bad frame.
   void send(const std::string& from, const std::string& to, std::function<void(SimNode&)> what,
             std::function<void(SimNode&)> spoiled);
-  // Tells the writer that a get is over, again until it arrives.
+  // Reports to the writer that a get is over, again until it arrives.
   void send_release(const std::string& from, uint64_t get, const std::string& to, uint64_t put);
   void expire_at(SimNode& node, int64_t when);
 
@@ -99,11 +99,11 @@ struct SimNetwork::Core : std::enable_shared_from_this<Core> {
   void on_answer(SimNode& reader, SimAnswer answer);
   void on_release(SimNode& writer, const std::string& from, uint64_t get, uint64_t put);
   void settle(SimNode& writer, uint64_t put);
-  // `node` has said nothing for so long that `by` takes it for dead.
+  // `node` has been silent for so long that `by` takes it for dead.
   void give_up_on(SimNode& by, const std::string& node);
   // Looks after silent_ms of `by` whether `node` has been silent since.
   void check_alive(const SimNode& by, const std::string& node);
-  void watch(const std::string& node);
+  void monitor(const std::string& node);
 };
 
 uint64_t sim_checksum(const std::vector<SharedBytes>& parts);

@@ -9,13 +9,13 @@
 
 namespace millrace {
 
-bool SimPut::somebody_reads() const {
+bool SimPut::is_read() const {
   for (const auto& [who, released] : claims) {
     if (!released) return true;
   }
   return false;
 }
-bool SimPut::all_released() const { return claims.size() >= static_cast<std::size_t>(readers) && !somebody_reads(); }
+bool SimPut::all_released() const { return claims.size() >= static_cast<std::size_t>(readers) && !is_read(); }
 
 uint64_t sim_checksum(const std::vector<SharedBytes>& parts) {
   uint64_t sum = 0;
@@ -194,7 +194,7 @@ void SimNetwork::Core::on_release(SimNode& writer, const std::string& from, uint
   if (at == writer.puts.end()) return;
   note(4, put);
   SimPut& state = at->second;
-  // Of a get that never came, too: when it comes it finds itself answered. Not of somebody who had no right to it.
+  // Of a get that never came, too: when it comes it finds itself answered. Not where the node had no right to it.
   const bool known = state.claims.contains({from, get});
   const bool may = state.destination.empty() || state.destination == from;
   if (!known && (!may || state.claims.size() >= static_cast<std::size_t>(state.readers))) return;
@@ -206,7 +206,7 @@ void SimNetwork::Core::settle(SimNode& writer, uint64_t put) {
   const auto at = writer.puts.find(put);
   if (at == writer.puts.end()) return;
   if (at->second.ended) {
-    if (at->second.somebody_reads()) return;
+    if (at->second.is_read()) return;
     writer.puts.erase(at);
     writer.table->release(RelayOp{put});
   } else if (at->second.all_released()) {
@@ -215,25 +215,25 @@ void SimNetwork::Core::settle(SimNode& writer, uint64_t put) {
 }
 
 void SimNetwork::Core::give_up_on(SimNode& by, const std::string& node) {
-  const Status gone(StatusCode::kUnavailable, fmt::format("'{}' says nothing any more", node));
+  const Status gone(StatusCode::kUnavailable, fmt::format("'{}' is silent", node));
   std::vector<uint64_t> gets, puts, ended;
   for (const auto& [get, whom] : by.gets) {
     if (whom.writer == node) gets.push_back(get);
   }
   for (auto& [op, put] : by.puts) {
-    bool touched = put.destination == node;
+    bool affected = put.destination == node;
     for (auto& [who, released] : put.claims) {
       if (who.first != node || released) continue;
-      released = touched = true;
+      released = affected = true;
     }
-    if (touched) (put.ended ? ended : puts).push_back(op);
+    if (affected) (put.ended ? ended : puts).push_back(op);
   }
   for (const uint64_t get : gets) (void)by.table->end(RelayOp{get}, gone);
   for (const uint64_t put : puts) (void)by.table->end(RelayOp{put}, gone);
   for (const uint64_t put : ended) settle(by, put);
 }
 
-void SimNetwork::Core::watch(const std::string& node) {
+void SimNetwork::Core::monitor(const std::string& node) {
   for (const auto& [address, other] : nodes) {
     if (address != node) check_alive(*other, node);
   }
@@ -276,7 +276,7 @@ Result<std::unique_ptr<Relay>> SimNetwork::make_relay(const RelayOptions& option
         const auto at = raw->puts.find(op.value);
         if (at == raw->puts.end()) return true;
         at->second.ended = true;
-        if (at->second.somebody_reads()) return false;
+        if (at->second.is_read()) return false;
         raw->puts.erase(at);
         return true;
       });
@@ -309,7 +309,7 @@ void SimNetwork::kill(const std::string& address) {
   node->dead = true;
   node->held_back.clear();
   if (!node->paused) node->silent_since = core_->now;
-  core_->watch(address);
+  core_->monitor(address);
 }
 
 void SimNetwork::pause(const std::string& address) {
@@ -317,7 +317,7 @@ void SimNetwork::pause(const std::string& address) {
   if (!node || core_->quiet(*node)) return;
   node->paused = true;
   node->silent_since = core_->now;
-  core_->watch(address);
+  core_->monitor(address);
 }
 
 void SimNetwork::carry_on(const std::string& address) {

@@ -12,7 +12,7 @@
 // is lost is not sent again: the get ends at its deadline. A release is sent again until it arrives, so only death or
 // a partition keeps bytes from coming back. Damaged bytes are found by their checksum and end the get with kInternal.
 //
-// Who is killed or paused says nothing; after silent_ms the others take it for dead: gets from it end with kUnavailable
+// A killed or paused node is silent; after silent_ms the others take it for dead: gets from it end with kUnavailable
 // and what it read is released. A killed node stays dead, a paused one carries on and finds its deadlines over.
 //
 // Thread safety: none. One thread owns the network, its relays and all parts that were received from them. `done` comes
@@ -56,7 +56,7 @@ class SimNetwork {
   void set_faults(const SimFaults& faults);
 
   // By Relay::address(). Of a killed node's relay nothing comes any more; its puts and gets return kUnavailable, and
-  // close() still ends what was open, for whoever cleans up after the test.
+  // close() still ends what was open, for the cleanup after a test.
   void kill(const std::string& address);
   void pause(const std::string& address);
   void carry_on(const std::string& address);

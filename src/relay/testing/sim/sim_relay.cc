@@ -25,7 +25,7 @@ class SimRelay final : public Relay {
     RETURN_IF_ERROR(check_put(request, node_->options.pool_bytes));
     if (node_->dead) return Status(StatusCode::kUnavailable, "this node was killed");
     if (core_->draw() < core_->faults.exhausted) {
-      return Status(StatusCode::kResourceExhausted, "no credit, says the simulation");
+      return Status(StatusCode::kResourceExhausted, "no credit: a fault of the simulation");
     }
     for (const SharedBytes& part : request.parts) {
       if (part.device() != Device::kHost)
@@ -57,15 +57,15 @@ class SimRelay final : public Relay {
     if (node_->dead) return Status(StatusCode::kUnavailable, "this node was killed");
     ASSIGN_OR_RETURN(Descriptor descriptor, descriptor_of(request, kName));
     const std::string writer = "sim:" + to_hex(descriptor.instance);
-    if (core_->find(writer) == nullptr) return Status(StatusCode::kUnavailable, "the descriptor's node is not there");
+    if (core_->find(writer) == nullptr) return Status(StatusCode::kUnavailable, "the descriptor's node does not exist");
     const int timeout_ms = request.timeout_ms;
     ASSIGN_OR_RETURN(const RelayOp op, node_->table->open_get(std::move(request), core_->now));
     node_->gets[op.value] = {writer, descriptor.op.value};
     node_->table->unpin(op);
     const SimAsk ask{node_->address, op.value, std::move(descriptor)};
     core_->send(
-        node_->address, writer, [core = core_.get(), ask](SimNode& there) { core->on_ask(there, ask); },
-        [](SimNode& there) { there.table->count_bad_frame(); });
+        node_->address, writer, [core = core_.get(), ask](SimNode& target) { core->on_ask(target, ask); },
+        [](SimNode& target) { target.table->count_bad_frame(); });
     core_->expire_at(*node_, core_->now + timeout_ms);
     core_->check_alive(*node_, writer);  // it may be dead already
     return op;

@@ -195,7 +195,7 @@ TEST(SimRelay, DamagedBytesAreNeverHandedOut) {
   EXPECT_GT(damaged, 20);
 }
 
-TEST(SimRelay, AKilledReaderGivesBackWhatItHeld) {
+TEST(SimRelay, AKilledReaderReleasesWhatItHeld) {
   Two two({});
   Sent sent = send(*two.writer, 1, {1000});
   Received received = receive(*two.reader, sent, 500);
@@ -261,7 +261,7 @@ struct Story {
   int ok = 0, failed = 0;
 };
 
-Story tell(uint64_t seed) {
+Story run_story(uint64_t seed) {
   SimNetwork network(seed, {.max_delay_ms = 30,
                             .loss = 0.05,
                             .duplicate = 0.1,
@@ -316,7 +316,7 @@ Story tell(uint64_t seed) {
 TEST(SimRelay, AThousandSeedsEndWithEverythingBack) {
   Story all;
   for (uint64_t seed = 0; seed < 1000 && !HasFailure(); ++seed) {
-    const Story story = tell(seed);
+    const Story story = run_story(seed);
     all.ok += story.ok;
     all.failed += story.failed;
   }
@@ -324,9 +324,9 @@ TEST(SimRelay, AThousandSeedsEndWithEverythingBack) {
   EXPECT_GT(all.failed, 1'000);
 }
 
-TEST(SimRelay, ASeedTellsTheSameStoryTwice) {
-  for (uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(tell(seed).trace, tell(seed).trace) << "seed " << seed;
-  EXPECT_NE(tell(1).trace, tell(3).trace);
+TEST(SimRelay, ASeedGivesTheSameStoryTwice) {
+  for (uint64_t seed = 0; seed < 20; ++seed) EXPECT_EQ(run_story(seed).trace, run_story(seed).trace) << "seed " << seed;
+  EXPECT_NE(run_story(1).trace, run_story(3).trace);
 }
 
 }  // namespace

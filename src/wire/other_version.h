@@ -1,6 +1,6 @@
-// A frame of another version of the wire protocol, as far as it can be understood all the same: enough to say who
-// speaks it, and to refuse who wants to join in words that it can read. docs/wire-protocol.md says what no version
-// changes.
+// A frame of another version of the wire protocol, as far as it can be understood all the same: enough to know who
+// sent it, and to refuse a peer that wants to join with a message that it can read. docs/wire-protocol.md describes
+// what no version changes.
 //
 // Thread safety: free function without state.
 #pragma once
@@ -14,9 +14,9 @@
 
 namespace millrace::wire {
 
-struct ForeignFrame {
+struct OtherVersionFrame {
   uint64_t version = 0;
-  std::string stage;  // who says it; empty: the frame does not tell
+  std::string stage;  // the sender; empty: the frame does not contain it
   // One that wants to join: what a refusal needs is filled in (self's stage, replica and incarnation; reply_to), and
   // wire_version.
   std::optional<Register> registration;
@@ -24,6 +24,6 @@ struct ForeignFrame {
 
 // nullopt: a frame of our version, or none that begins as all versions do. Guesses from hostile bytes are bounded: a
 // stage's name is one, and a reply_to is no longer than an endpoint may be.
-std::optional<ForeignFrame> read_foreign(std::span<const char> frame);
+std::optional<OtherVersionFrame> read_other_version(std::span<const char> frame);
 
 }  // namespace millrace::wire

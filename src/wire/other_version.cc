@@ -1,4 +1,4 @@
-#include "wire/foreign.h"
+#include "wire/other_version.h"
 
 #include <type_traits>
 #include <variant>
@@ -112,7 +112,7 @@ bool read_body(MsgpackReader& in, Register& out) {
     if (!key.ok()) return false;
     if (*key <= 2 && in.peek() == MsgpackType::kMap) {
       if (!read_self(in, out.self)) return false;
-    } else if (*key == 2 || *key == 1) {  // of a StageStatus, the stage; of a Register, the door
+    } else if (*key == 2 || *key == 1) {  // of a StageStatus, the stage; of a Register, reply_to
       const auto seen = text(in, kMaxEndpointBytes);
       if (!seen) return false;
       if (*key == 1 && is_stage_name(*seen)) out.self.stage = *seen;
@@ -126,12 +126,12 @@ bool read_body(MsgpackReader& in, Register& out) {
 
 }  // namespace
 
-std::optional<ForeignFrame> read_foreign(std::span<const char> frame) {
+std::optional<OtherVersionFrame> read_other_version(std::span<const char> frame) {
   MsgpackReader in(frame);
   if (frame.size() > kMaxFrameBytes || !in.map(kMaxMapEntries).ok() || !in.skip_small(0)) return std::nullopt;
   const Result<uint64_t> version = in.unsigned_integer();
   if (!version.ok() || *version == kWireVersion) return std::nullopt;
-  ForeignFrame out{.version = *version};
+  OtherVersionFrame out{.version = *version};
   if (!in.skip_small(1)) return out;
   const Result<uint64_t> type = in.unsigned_integer();
   Register guess;
