@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 Status cannot(std::string_view what) {
-  return error(StatusCode::kUnsupported, "config.json: {}; wanted what a GGUF file can say", what);
+  return error(StatusCode::kUnsupported, "config.json: {}; wanted what a GGUF file can hold", what);
 }
 
 Status check(const ModelConfig& c) {

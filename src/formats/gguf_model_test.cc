@@ -134,7 +134,7 @@ TEST(GgufConfig, WhatAFileCannotSayIsNotWritten) {
     GgufWriter writer;
     const Status status = write_gguf_config(config, {}, writer);
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    expect_message(status.message(), {part, "wanted what a GGUF file can say"});
+    expect_message(status.message(), {part, "wanted what a GGUF file can hold"});
   };
   ModelConfig config = dir->config;
   config.norm_topk_prob = false;
