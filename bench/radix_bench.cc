@@ -92,7 +92,7 @@ void turn(benchmark::State& state, int32_t length, int32_t cached, int32_t depth
   for (int i = 0; i < kTexts; ++i) texts.push_back(full.requests_.next());
   double matched = 0;
   std::size_t next = 0;
-  const uint64_t compared = full.cache_.order_comparisons();
+  const uint64_t compared = full.cache_.eviction_comparisons();
   for (auto _ : state) {
     // After one round all texts have been seen: another last quarter makes each a new one.
     std::vector<int32_t>& tokens = texts[next++ % texts.size()];
@@ -105,7 +105,7 @@ void turn(benchmark::State& state, int32_t length, int32_t cached, int32_t depth
   state.counters["nodes"] = full.cache_.node_count();
   state.counters["path"] = full.path_nodes(texts);
   state.counters["comparisons"] =
-      static_cast<double>(full.cache_.order_comparisons() - compared) / static_cast<double>(state.iterations());
+      static_cast<double>(full.cache_.eviction_comparisons() - compared) / static_cast<double>(state.iterations());
 }
 
 // A match alone, of what is cached.

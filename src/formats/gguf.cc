@@ -238,7 +238,7 @@ Status read_tensors(Cursor& cursor, uint64_t count, GgufHeader& header) {
 }
 
 // Sorts by offset; until here `end` is a length.
-Status place_tensors(uint64_t data_bytes, std::vector<GgufTensor>& tensors) {
+Status resolve_extents(uint64_t data_bytes, std::vector<GgufTensor>& tensors) {
   for (GgufTensor& tensor : tensors) {
     if (tensor.begin > data_bytes || tensor.end > data_bytes - tensor.begin) {
       return invalid_argument("tensor {} takes {} bytes from {}; wanted at most {}, the bytes of data in the file",
@@ -262,12 +262,12 @@ Status check_counts(uint64_t tensors, uint64_t keys, uint64_t bytes_left) {
   constexpr uint64_t kLeastTensorBytes = 24;  // empty name, no dimensions
   constexpr uint64_t kLeastKeyBytes = 13;     // empty key, one byte
   if (tensors > kGgufMaxTensors || keys > kGgufMaxKeys) {
-    return error(StatusCode::kTooLarge, "says it has {} tensors and {} keys; wanted at most {} and {}", tensors, keys,
+    return error(StatusCode::kTooLarge, "claims {} tensors and {} keys; wanted at most {} and {}", tensors, keys,
                  kGgufMaxTensors, kGgufMaxKeys);
   }
   if (tensors * kLeastTensorBytes + keys * kLeastKeyBytes > bytes_left) {
-    return invalid_argument("says it has {} tensors and {} keys, but {} bytes are left; wanted more bytes", tensors,
-                            keys, bytes_left);
+    return invalid_argument("claims {} tensors and {} keys, but {} bytes are left; wanted more bytes", tensors, keys,
+                            bytes_left);
   }
   return ok_status();
 }
@@ -298,7 +298,7 @@ Result<GgufHeader> parse(std::span<const std::byte> file) {
   // A file without tensors may end before the padding.
   header.data_start = (cursor.at() + header.alignment - 1) / header.alignment * header.alignment;
   const uint64_t data_bytes = header.data_start < file.size() ? file.size() - header.data_start : 0;
-  RETURN_IF_ERROR(place_tensors(data_bytes, header.tensors));
+  RETURN_IF_ERROR(resolve_extents(data_bytes, header.tensors));
   return header;
 }
 
@@ -358,8 +358,8 @@ std::optional<double> GgufValue::real(uint64_t i) const {
   if (i >= count || type == GgufType::kBool) return std::nullopt;
   if (type == GgufType::kF32) return element<float>(*this, i);
   if (type == GgufType::kF64) return element<double>(*this, i);
-  const std::optional<int64_t> whole = integer(i);
-  return whole ? std::optional<double>(static_cast<double>(*whole)) : std::nullopt;
+  const std::optional<int64_t> integral = integer(i);
+  return integral ? std::optional<double>(static_cast<double>(*integral)) : std::nullopt;
 }
 
 std::string GgufValue::type_text() const {

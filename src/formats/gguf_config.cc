@@ -218,7 +218,7 @@ Status ConfigReader::read_biases() {
     return error(StatusCode::kUnsupported, "blk.0.attn_q.bias is {} and blk.0.{}.bias is not; wanted both or none",
                  attention ? "there" : "missing", other);
   }
-  if (arch_ == "qwen2") return ok_status();  // always has them, and says so by its name
+  if (arch_ == "qwen2") return ok_status();  // always has them, as its name implies
   if (has_bias("attn_output") != attention) {
     return error(StatusCode::kUnsupported,
                  "blk.0.attn_q.bias is {} and blk.0.attn_output.bias is not; wanted both or none",
@@ -305,7 +305,7 @@ Status ConfigReader::read_ids() {
                                     {"padding_token_id", "pad_token_id"}}) {
     const std::string full = fmt::format("tokenizer.ggml.{}", name);
     int64_t id = -1;
-    // Some files say 2^32 - 1 for "none".
+    // Some files have 2^32 - 1 for "none".
     RETURN_IF_ERROR(gguf_read(header_, full, -1, -1, UINT32_MAX, id));
     out_[field] = id < 0 || id == UINT32_MAX ? Json() : Json(id);
   }
@@ -356,8 +356,8 @@ Result<GenerationDefaults> gguf_generation_defaults(const GgufModel& model, cons
       double value = 0;
       RETURN_IF_ERROR(gguf_read(header, key, std::nullopt, value));
       if (!std::isfinite(value)) return invalid_argument("{} is {}; wanted a finite number", key, value);
-      const bool whole = std::string_view(field) == "top_k";
-      out[field] = whole ? Json(static_cast<int64_t>(value)) : Json(shortest(static_cast<float>(value)));
+      const bool integral = std::string_view(field) == "top_k";
+      out[field] = integral ? Json(static_cast<int64_t>(value)) : Json(shortest(static_cast<float>(value)));
     }
     // Where a turn or a message ends, the model's text ends too.
     Json ends = Json::array();

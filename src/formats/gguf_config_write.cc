@@ -1,4 +1,4 @@
-// ModelConfig as the keys of a GGUF file: the inverse of gguf_config.cc. What the file cannot say is refused.
+// ModelConfig as the keys of a GGUF file: the inverse of gguf_config.cc. What the file cannot hold is refused.
 #include <algorithm>
 #include <cmath>
 
@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 Status cannot(std::string_view what) {
-  return error(StatusCode::kUnsupported, "config.json: {}; wanted what a GGUF file can say", what);
+  return error(StatusCode::kUnsupported, "config.json: {}; wanted what a GGUF file can hold", what);
 }
 
 Status check(const ModelConfig& c) {
@@ -28,7 +28,7 @@ Status check(const ModelConfig& c) {
     if (!again || again->low_freq_factor != c.rope.low_freq_factor || again->factor != c.rope.factor ||
         again->high_freq_factor != c.rope.high_freq_factor ||
         again->original_max_position_embeddings != c.rope.original_max_position_embeddings) {
-      return cannot("llama3 rope scaling with parameters that its factors do not tell");
+      return cannot("llama3 rope scaling with parameters that do not follow from its factors");
     }
   }
   return ok_status();

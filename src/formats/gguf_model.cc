@@ -23,15 +23,15 @@ Result<GgufFile> open_file(const std::string& path, MapMode mode) {
   return GgufFile{std::move(file), std::move(header)};
 }
 
-// What split.no and split.count say, and whether that is what the name says.
+// Whether split.no and split.count agree with the file's name.
 Status check_split(const GgufFile& shard, int number, int count) {
   int64_t seen_number = 0, seen_count = 0;
   const std::string& path = shard.file.path();
   RETURN_IF_ERROR(gguf_read(shard.header, "split.no", std::nullopt, 0, UINT16_MAX, seen_number).with_prefix(path));
   RETURN_IF_ERROR(gguf_read(shard.header, "split.count", std::nullopt, 0, UINT16_MAX, seen_count).with_prefix(path));
   if (seen_number == number - 1 && seen_count == count) return ok_status();
-  return invalid_argument("{}: split.no is {} and split.count {}; wanted {} and {}, as its name says", path,
-                          seen_number, seen_count, number - 1, count);
+  return invalid_argument("{}: split.no is {} and split.count {}; wanted {} and {}, as in its name", path, seen_number,
+                          seen_count, number - 1, count);
 }
 
 Status check_total(const std::vector<GgufFile>& files) {
@@ -104,7 +104,7 @@ std::span<const std::byte> GgufModel::bytes_of(std::string_view name) const {
 Result<std::optional<std::string>> find_gguf(const std::string& path) {
   if (!is_folder(path)) return path.ends_with(kSuffix) ? std::optional<std::string>(path) : std::nullopt;
   std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(path.c_str()), &::closedir);
-  if (folder == nullptr) return std::optional<std::string>();  // whoever reads the folder says why
+  if (folder == nullptr) return std::optional<std::string>();  // the reader of the folder reports why
   std::set<std::string> found;
   for (std::size_t i = 0; i < kMaxGgufFolderEntries; ++i) {
     const dirent* entry = ::readdir(folder.get());

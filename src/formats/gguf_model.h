@@ -4,7 +4,8 @@
 // What would change the results and is not implemented is refused by the name of its key (kUnsupported); so is every
 // key of the architecture that this build does not know.
 //
-// Owner: whoever opened it; the headers point into the mapped files. Thread safety: const functions from any thread.
+// Owner: the code that opened it; the headers point into the mapped files. Thread safety: const functions from any
+// thread.
 #pragma once
 
 #include <cstdint>

@@ -127,14 +127,14 @@ TEST(GgufConfig, IsWrittenAsItIsRead) {
   }
 }
 
-TEST(GgufConfig, WhatAFileCannotSayIsNotWritten) {
+TEST(GgufConfig, WhatAFileCannotHoldIsNotWritten) {
   auto dir = open_model_dir(kGolden + "qwen3moe");
   ASSERT_TRUE(dir.ok());
   const auto refused = [&](const ModelConfig& config, const std::string& part) {
     GgufWriter writer;
     const Status status = write_gguf_config(config, {}, writer);
     EXPECT_EQ(status.code(), StatusCode::kUnsupported);
-    expect_message(status.message(), {part, "wanted what a GGUF file can say"});
+    expect_message(status.message(), {part, "wanted what a GGUF file can hold"});
   };
   ModelConfig config = dir->config;
   config.norm_topk_prob = false;
@@ -260,7 +260,7 @@ TEST(GgufModel, ShardsMustBelongTogether) {
   expect_message(GgufModel::open(dir.file("first.gguf")).status().message(), {"is one of 3 shards"});
 }
 
-TEST(GgufModel, FoldersSayWhichFileIsMeant) {
+TEST(GgufModel, FoldersReportWhichFileIsMeant) {
   TempDir dir;
   EXPECT_EQ(find_gguf(dir.path()).value(), std::nullopt);
   fs::copy_file(kGolden + "qwen3.gguf", dir.file("a.gguf"));
@@ -289,8 +289,8 @@ TEST(GgufModel, QuantizedWeights) {
     for (const GgufTensor& tensor : model->header().tensors) {
       std::vector<std::byte> blocks(32 * 34);
       for (std::size_t row = 0; row < 32; ++row) {
-        const uint16_t own = row == 5 ? scale : 0x3C00;
-        std::memcpy(blocks.data() + row * 34, &own, 2);
+        const uint16_t row_scale = row == 5 ? scale : 0x3C00;
+        std::memcpy(blocks.data() + row * 34, &row_scale, 2);
         std::memset(blocks.data() + row * 34 + 2, static_cast<int>(row), 32);
       }
       EXPECT_TRUE(writer.write(tensor.name == quantized ? blocks : model->bytes_of(tensor.name)).ok());
@@ -305,9 +305,9 @@ TEST(GgufModel, QuantizedWeights) {
   ASSERT_TRUE(view.ok()) << view.status().to_string();
   EXPECT_EQ(view->dtype, DType::kQ8_0);
   // Heads of 8 rows: the file has rows 0 4 1 5 2 6 3 7 of each.
-  const int order[8] = {0, 2, 4, 6, 1, 3, 5, 7};
+  const int file_rows[8] = {0, 2, 4, 6, 1, 3, 5, 7};
   for (int row = 0; row < 32; ++row) {
-    EXPECT_EQ(static_cast<const uint8_t*>(view->data)[row * 34 + 2], row / 8 * 8 + order[row % 8]) << row;
+    EXPECT_EQ(static_cast<const uint8_t*>(view->data)[row * 34 + 2], row / 8 * 8 + file_rows[row % 8]) << row;
   }
   write(0x7C00);
   store = WeightStore::open(dir.file("q.gguf"));

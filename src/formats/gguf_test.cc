@@ -31,7 +31,7 @@ json element(const GgufValue& value, uint64_t i) {
     case GgufType::kF64:
       return *value.real(i);
     case GgufType::kU64: {
-      uint64_t bits = 0;  // more than integer() has room for
+      uint64_t bits = 0;  // more than integer() can hold
       std::memcpy(&bits, value.bytes.data() + i * 8, 8);
       return bits;
     }
@@ -197,7 +197,7 @@ TEST(Gguf, TensorsThatAreWrongAreRefused) {
   expect_refused(two("a", std::string(65, 'n'), 64), {"a tensor's name has 65 bytes", "64"}, StatusCode::kTooLarge);
 }
 
-TEST(Gguf, TypedReadsSayWhatIsWrong) {
+TEST(Gguf, TypedReadsReportWhatIsWrong) {
   const std::string text =
       Bytes().head(0, 3).u32_key("n", 7).string("s").put(8u).string("x").string("f").put(6u).put(0.5f).text;
   const auto header = parse_gguf(as_bytes(text), "p");
@@ -242,7 +242,7 @@ TEST(Gguf, MutationsNeverCrash) {
   }
 }
 
-// The golden file written again: the reader above is checked against the oracle, so it may say what was written.
+// The golden file written again: the reader above is checked against the oracle, so it may report what was written.
 TEST(GgufWriter, WritesWhatItRead) {
   const auto file = MappedFile::open(kGolden + "all_types.gguf");
   ASSERT_TRUE(file.ok());

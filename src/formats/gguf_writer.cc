@@ -98,8 +98,8 @@ void GgufWriter::add_tensor(std::string_view name, DType dtype, const Shape& sha
   const std::optional<uint32_t> type = gguf_tensor_type(dtype);
   CHECK(type && file_ == nullptr && shape.rank() <= static_cast<int>(kGgufMaxDims));
   CHECK(name.size() <= kGgufMaxTensorNameBytes);
-  const uint64_t begin = places_.empty() ? 0 : aligned(places_.back().second);
-  places_.emplace_back(begin, begin + storage_bytes(dtype, shape.elements()));
+  const uint64_t begin = extents_.empty() ? 0 : aligned(extents_.back().second);
+  extents_.emplace_back(begin, begin + storage_bytes(dtype, shape.elements()));
   put_string(infos_, name);
   append(infos_, static_cast<uint32_t>(shape.rank()));
   for (int i = shape.rank(); i-- > 0;) append(infos_, static_cast<uint64_t>(shape[i]));
@@ -109,7 +109,7 @@ void GgufWriter::add_tensor(std::string_view name, DType dtype, const Shape& sha
 
 Status GgufWriter::put(const void* bytes, std::size_t size) {
   if (size > 0 && std::fwrite(bytes, 1, size, file_.get()) != size) {
-    return error(StatusCode::kResourceExhausted, "{}: {} after {} bytes; wanted room for the file", part_,
+    return error(StatusCode::kResourceExhausted, "{}: {} after {} bytes; wanted space for the file", part_,
                  std::strerror(errno), written_);
   }
   written_ += size;
@@ -132,7 +132,7 @@ Status GgufWriter::begin(const std::string& path, Existing existing) {
   }
   std::string head = "GGUF";
   append(head, kVersion);
-  append(head, static_cast<uint64_t>(places_.size()));
+  append(head, static_cast<uint64_t>(extents_.size()));
   append(head, static_cast<uint64_t>(seen_.size()));
   RETURN_IF_ERROR(put(head.data(), head.size()));
   RETURN_IF_ERROR(put(keys_.data(), keys_.size()));
@@ -143,8 +143,8 @@ Status GgufWriter::begin(const std::string& path, Existing existing) {
 
 Status GgufWriter::write(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    CHECK(file_ != nullptr && current_ < places_.size());
-    const uint64_t end = data_start_ + places_[current_].second;
+    CHECK(file_ != nullptr && current_ < extents_.size());
+    const uint64_t end = data_start_ + extents_[current_].second;
     const std::size_t step = std::min<uint64_t>(bytes.size(), end - written_);
     RETURN_IF_ERROR(put(bytes.data(), step));
     bytes = bytes.subspan(step);
@@ -156,9 +156,9 @@ Status GgufWriter::write(std::span<const std::byte> bytes) {
 }
 
 Status GgufWriter::finish() {
-  CHECK(file_ != nullptr && current_ == places_.size());
+  CHECK(file_ != nullptr && current_ == extents_.size());
   if (std::fflush(file_.get()) != 0 || ::fsync(::fileno(file_.get())) != 0) {
-    return error(StatusCode::kResourceExhausted, "{}: {}; wanted room for the file", part_, std::strerror(errno));
+    return error(StatusCode::kResourceExhausted, "{}: {}; wanted space for the file", part_, std::strerror(errno));
   }
   // Checked here once more: the file may have appeared in the minutes since begin().
   const unsigned int flags = existing_ == Existing::kReplace ? 0 : RENAME_NOREPLACE;

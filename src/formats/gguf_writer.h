@@ -66,7 +66,7 @@ class GgufWriter {
 
   std::string keys_, infos_;
   std::vector<std::string> seen_;
-  std::vector<std::pair<uint64_t, uint64_t>> places_;  // of the tensors: begin and end in the data
+  std::vector<std::pair<uint64_t, uint64_t>> extents_;  // of the tensors: begin and end in the data
   std::string path_, part_;
   Existing existing_ = Existing::kKeep;
   std::unique_ptr<std::FILE, Close> file_;
@@ -75,8 +75,8 @@ class GgufWriter {
   std::size_t current_ = 0;  // the tensor whose bytes come next
 };
 
-// The keys of the architecture, and those of general.sampling. kUnsupported: a GGUF file cannot say it; the error names
-// the field.
+// The keys of the architecture, and those of general.sampling. kUnsupported: a GGUF file cannot hold it; the error
+// names the field.
 Status write_gguf_config(const ModelConfig& config, const GenerationDefaults& generation, GgufWriter& writer);
 // "llama", "qwen3" ...
 std::string_view gguf_architecture(Architecture architecture);

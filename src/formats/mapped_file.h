@@ -9,7 +9,7 @@
 // A truncation after all that still kills the process. That is accepted: the process is supervised, and pages of a file
 // that is being rewritten must not be served.
 //
-// Owner: whoever opened it; views into bytes() must not outlive it (moving it keeps them valid).
+// Owner: the code that opened it; views into bytes() must not outlive it (moving it keeps them valid).
 // Thread safety: const functions may be called from any thread.
 #pragma once
 
@@ -23,8 +23,8 @@
 
 namespace millrace {
 
-// Which bytes a file held when it was opened, for whoever wants to know later whether it still holds them. The system
-// sets the time of change at every write to the file and its inode, and nobody can set it back.
+// Which bytes a file held when it was opened, to check later whether it still holds them. The system sets the time of
+// change at every write to the file and its inode, and no program can set it back.
 struct FileStamp {
   uint64_t inode = 0;
   uint64_t size_bytes = 0;
@@ -60,7 +60,7 @@ class MappedFile {
   MapMode mode() const { return mode_; }
   FileStamp stamp() const { return {inode_, size_bytes_, modified_ns_, changed_ns_, settled_}; }
 
-  // Brings every page into memory, front to back, telling `progress` every few MiB (it may be empty).
+  // Brings every page into memory, first to last, calling `progress` every few MiB (it may be empty).
   // kConflict when the file shrank meanwhile. A no-op after kCopy, apart from the calls of `progress`.
   Status prefault(const ProgressFn& progress = {}) const { return prefault(0, size_bytes_, progress); }
   // The same for the pages that hold [begin, begin + size), which `progress` counts.

@@ -242,7 +242,7 @@ Status read_windows(const Json& root, ModelConfig& config) {
       return types != nullptr ? apply_layer_types(*types, 0, config) : ok_status();
     case Architecture::kMistral: {
       RETURN_IF_ERROR(read_window(kMistralDefaultWindow));
-      // transformers' Mistral windows every layer, whatever layer_types says; a file that says otherwise is not
+      // transformers' Mistral windows every layer, whatever layer_types is; a file with other windows is no
       // Mistral.
       if (types != nullptr) RETURN_IF_ERROR(apply_layer_types(*types, window, config));
       for (int& entry : config.layer_window) {

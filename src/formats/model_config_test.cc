@@ -362,7 +362,7 @@ TEST(GenerationConfig, ReadsDefaultsAndFallsBackToTheModelsIds) {
   }
 }
 
-TEST(ModelDir, SaysWhatIsMissing) {
+TEST(ModelDir, ReportsWhatIsMissing) {
   TempDir dir;
   const Status empty = open_model_dir(dir.path()).status();
   EXPECT_EQ(empty.code(), StatusCode::kNotFound);

@@ -88,7 +88,7 @@ Status PackedFile::read_header(const std::string& key) {
     const std::string_view sum = text.substr(std::min(space + 1, text.size()));
     const auto [end, code] = std::from_chars(sum.data(), sum.data() + sum.size(), run.sum, 16);
     if (sum.empty() || code != std::errc() || end != sum.data() + sum.size()) {
-      return invalid_argument("{}: of {} it says {}; wanted what it was made of and a checksum", path(),
+      return invalid_argument("{}: the entry of {} is {}; wanted what it was made of and a checksum", path(),
                               quoted_name(entry.name), quoted_name(text));
     }
     runs_.emplace(entry.name, std::move(run));

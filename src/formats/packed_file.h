@@ -1,18 +1,18 @@
 // A file of named runs of bytes, each with a checksum: what a PackedCache (models/packed_cache.h) keeps on disk.
 //
-// It is a safetensors file whose tensors are U8 of one dimension, and __metadata__ says the rest:
-//   format          kPackedFormat; a file without it is somebody else's
+// It is a safetensors file whose tensors are U8 of one dimension, and __metadata__ holds the rest:
+//   format          kPackedFormat; a file without it is of another program
 //   key             what the bytes were made with: layouts, quantization, names; another key is another cache
 //   source          the files that they were made from, as they were then
 //   run:NAME        "MADE_OF SUM" of the run NAME: what it was made of, in the writer's words, and its checksum in hex,
 //                   which covers key, NAME and MADE_OF too
 //
 // Never a wrong byte: read_run() compares the checksum of what it read, all of it, so a header or data that a disk, a
-// person or a crash has changed is an error. The sums are no signatures: whoever may write to the folder may choose the
-// weights.
+// person or a crash has changed is an error. The sums are no signatures: a program that may write to the folder may
+// choose the weights.
 //
 // Never half a file: write_packed_file() writes NAME.part, syncs it and renames it. Of several writers of one name, one
-// writes (the others are told kConflict); the lock on NAME.part goes with the process that holds it, and a part that a
+// writes (the others get kConflict); the lock on NAME.part goes with the process that holds it, and a part that a
 // crash has left is taken over or removed by trim_packed_files().
 //
 // Thread safety: free functions, and const functions of an open file, from any thread; a pool serves one call at a
@@ -49,8 +49,8 @@ class PackedFile {
     uint64_t size_bytes = 0;
   };
 
-  // Reads and checks the header. kNotFound; kInvalidArgument: malformed, cut off, somebody else's, or of another key;
-  // errors of MappedFile::open.
+  // Reads and checks the header. kNotFound; kInvalidArgument: malformed, cut off, of another program, or of another
+  // key; errors of MappedFile::open.
   static Result<PackedFile> open(const std::string& path, const std::string& key);
 
   const std::string& path() const { return file_.path(); }
@@ -77,13 +77,13 @@ struct PackedRun {
 uint64_t packed_run_sum(const std::string& key, const PackedRun& run, ThreadPool& pool);
 
 // The file of these runs, in this order; the folder is made where it is not there. kConflict: another process is
-// writing it, or its part has a name that a file of the user has; kResourceExhausted: no room; kPermissionDenied,
+// writing it, or its part has a name that a file of the user has; kResourceExhausted: no space; kPermissionDenied,
 // kInternal. On an error there is no new file, and an old one stays.
 Status write_packed_file(const std::string& path, const std::string& key, const std::string& source,
                          std::span<const PackedRun> runs, ThreadPool& pool, const ProgressFn& progress = {});
 
 // Marks a file as used now, for trim_packed_files().
-void touch_packed_file(const std::string& path);
+void mark_packed_file_used(const std::string& path);
 
 // Removes cache files from `folder`: all but the `most` last used ones, and parts that no process writes. A cache file
 // ends with kPackedSuffix (a part with kPackedSuffix.part) and begins with this format's header; other files stay.

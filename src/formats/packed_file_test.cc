@@ -100,22 +100,22 @@ TEST(PackedFile, HoldsWhatWasWritten) {
 TEST(PackedFile, AnyChangedByteIsNoticed) {
   TempDir dir;
   const Content content({70, 3, 200});
-  const std::string whole = dir.file("whole.packed"), path = dir.file("a.packed");
-  ASSERT_TRUE(write(whole, content).ok());
-  std::ifstream stream(whole, std::ios::binary);
+  const std::string intact = dir.file("intact.packed"), path = dir.file("a.packed");
+  ASSERT_TRUE(write(intact, content).ok());
+  std::ifstream stream(intact, std::ios::binary);
   const std::string text((std::istreambuf_iterator<char>(stream)), {});
   ThreadPool pool(1);
-  std::size_t still_whole = 0;
+  std::size_t still_read = 0;
   for (std::size_t i = 0; i < text.size(); ++i) {
     for (const char flip : {'\x01', '\x80'}) {
       std::string changed = text;
       changed[i] = static_cast<char>(changed[i] ^ flip);
       dir.write("a.packed", changed);
-      still_whole += read_back(path, content, pool) == content.runs.size();
+      still_read += read_back(path, content, pool) == content.runs.size();
     }
   }
   // Only what no checksum covers: the name of the source, and spaces behind the header that become other white space.
-  EXPECT_LE(still_whole, 2 * 6 + 64u);
+  EXPECT_LE(still_read, 2 * 6 + 64u);
   for (std::size_t size = 0; size < text.size(); size += 7) {
     dir.write("a.packed", text.substr(0, size));
     EXPECT_EQ(read_back(path, content, pool), 0u) << size;
@@ -141,7 +141,7 @@ TEST(PackedFile, RunsDoNotStandForEachOther) {
   EXPECT_EQ(read_back(path, content, pool), 0u);
 }
 
-TEST(PackedFile, SaysWhatIsWrong) {
+TEST(PackedFile, ReportsWhatIsWrong) {
   TempDir dir;
   const std::string path = dir.file("a.packed");
   EXPECT_EQ(PackedFile::open(path, kKey).status().code(), StatusCode::kNotFound);
@@ -218,7 +218,7 @@ TEST(PackedFile, APartThatIsNotTheCachesIsNotOverwritten) {
 }
 
 // A limit on the size of files stands for a full disk.
-TEST(PackedFile, NoRoomLeavesTheOldFile) {
+TEST(PackedFile, NoSpaceLeavesTheOldFile) {
   TempDir dir;
   const std::string path = dir.file("a.packed");
   const Content old({100}, 1), large({1u << 20}, 2);
@@ -259,7 +259,7 @@ TEST(PackedFile, TrimKeepsTheLastUsed) {
   dir.write("results.packed", "x");
   dir.write("results.packed.part", "x");
   dir.write("empty.packed", "");
-  touch_packed_file(dir.file("1.packed"));
+  mark_packed_file_used(dir.file("1.packed"));
   std::vector<std::string> removed = trim_packed_files(dir.path(), 2);
   std::sort(removed.begin(), removed.end());
   EXPECT_EQ(removed, (std::vector<std::string>{dir.file("0.packed"), dir.file("2.packed"), dir.file("3.packed"),

@@ -26,7 +26,7 @@ Status failed(int number, const std::string& path, std::string_view action) {
   return error(code, "{}: cannot {}: {}", path, action, std::strerror(number));
 }
 
-// Whether a file begins as header_text() begins: of this format, of any version. A file whose first bytes say otherwise
+// Whether a file begins as header_text() begins: of this format, of any version. A file with other first bytes
 // belongs to the user, whatever its name is.
 bool has_packed_header(int fd) {
   constexpr std::string_view kBegin = R"({"__metadata__":{"format":"millrace-packed-)";
@@ -48,7 +48,7 @@ class Part {
  public:
   ~Part() {
     if (fd_ < 0) return;
-    if (!kept_) (void)::unlink(path_.c_str());  // before the lock goes: nobody else's part
+    if (!kept_) (void)::unlink(path_.c_str());  // before the lock goes: the part is still this process's
     ::close(fd_);
   }
 
@@ -57,12 +57,12 @@ class Part {
     const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (fd < 0) return failed(errno, path, "make it");
     struct stat ours {
-    }, there{};
+    }, at_path{};
     // Between open and lock another writer may have renamed or removed what we hold.
     const bool locked = ::flock(fd, LOCK_EX | LOCK_NB) == 0;
     const int lock_error = errno;
-    const bool same = locked && ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &there) == 0 &&
-                      ours.st_ino == there.st_ino && ours.st_dev == there.st_dev;
+    const bool same = locked && ::fstat(fd, &ours) == 0 && ::lstat(path.c_str(), &at_path) == 0 &&
+                      ours.st_ino == at_path.st_ino && ours.st_dev == at_path.st_dev;
     if (!same) {
       const Status status = locked || lock_error == EWOULDBLOCK
                                 ? error(StatusCode::kConflict, "{}: another process writes it", path)
@@ -79,7 +79,7 @@ class Part {
     return ok_status();
   }
 
-  // Asks for all of the room at once, so that a full disk is known before much is written.
+  // Asks for all of the space at once, so that a full disk is known before much is written.
   Status reserve(uint64_t size_bytes) {
     if (::fallocate(fd_, 0, 0, static_cast<off_t>(size_bytes)) == 0) return ok_status();
     const int number = errno;
@@ -177,7 +177,7 @@ Status write_packed_file(const std::string& path, const std::string& key, const 
   return part.keep_as(path);
 }
 
-void touch_packed_file(const std::string& path) { (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
+void mark_packed_file_used(const std::string& path) { (void)::utimensat(AT_FDCWD, path.c_str(), nullptr, 0); }
 
 std::vector<std::string> trim_packed_files(const std::string& folder, std::size_t most) {
   namespace fs = std::filesystem;

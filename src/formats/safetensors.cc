@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 120;
 // Element types of the format that Millrace has no use for; naming them apart makes the message honest.
-constexpr std::array<std::string_view, 14> kForeignDTypes = {
+constexpr std::array<std::string_view, 14> kUnsupportedDTypes = {
     "U16",         "U32", "U64",     "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ",
     "F8_E5M2FNUZ", "F4",  "F6_E2M3", "F6_E3M2", "C64",     "E8M0",    "F8_E4M3B11FNUZ"};
 
@@ -178,8 +178,9 @@ class HeaderBuilder {
   }
 
   bool refuse_dtype(const std::string& name) {
-    const bool foreign = std::find(kForeignDTypes.begin(), kForeignDTypes.end(), name) != kForeignDTypes.end();
-    failure_ = error(foreign ? StatusCode::kUnsupported : StatusCode::kInvalidArgument,
+    const bool known =
+        std::find(kUnsupportedDTypes.begin(), kUnsupportedDTypes.end(), name) != kUnsupportedDTypes.end();
+    failure_ = error(known ? StatusCode::kUnsupported : StatusCode::kInvalidArgument,
                      "dtype of {} is {}; wanted F32, F16, BF16, F64, I64, I32, I16, I8, U8 or BOOL",
                      quoted_name(entry_.name), quoted_name(name));
     return false;
@@ -229,7 +230,7 @@ Status check_entry(const SafetensorsEntry& entry, uint64_t data_bytes) {
   }
   const std::optional<uint64_t> wanted = wanted_bytes(entry);
   if (!wanted) {
-    return invalid_argument("shape of {} is {} of {}, whose size overflows; wanted {} bytes as data_offsets say", name,
+    return invalid_argument("shape of {} is {} of {}, whose size overflows; wanted {} bytes as in data_offsets", name,
                             entry.shape.to_string(), dtype_name(entry.dtype), entry.end - entry.begin);
   }
   if (*wanted != entry.end - entry.begin) {

@@ -4,7 +4,7 @@
 //
 // Offsets count from the end of the header. The bytes must be covered without overlap and without a hole, first to
 // last. Source: the format section of the safetensors README and the behaviour of its reference reader (version 0.8),
-// which is the oracle of the tests. Stricter than it: the header starts with '{' (the README says so, the reader lets
+// which is the oracle of the tests. Stricter than it: the header starts with '{' (as in the README; the reader lets
 // white space pass), kMaxDims dimensions at most, no element types that Millrace cannot name, no unknown fields.
 //
 // parse_safetensors trusts nothing: every length is checked before it is used, nothing is allocated that is not backed

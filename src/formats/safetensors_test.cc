@@ -55,7 +55,7 @@ nlohmann::json golden_json(const std::string& name) {
 }
 
 TEST(Safetensors, AgreesWithTheReferenceReader) {
-  // Where this reader is stricter on purpose; safetensors.h says why.
+  // Where this reader is stricter on purpose; safetensors.h has the reasons.
   const std::set<std::string> stricter = {"header starts with a space", "nine dimensions",
                                           "dtype of the format that has no use here"};
   int accepted = 0;

@@ -172,7 +172,7 @@ Status WeightStore::open_index(const std::string& index_path, MapMode mode) {
     const auto at = slots_.find(plain_tensor_name(name, part_));
     const std::string wanted = join(directory_, file.get_ref<const std::string&>());
     if (at == slots_.end() || shards_[at->second.shard].file.path() != wanted) {
-      return invalid_argument("{}: says that the tensor {} is in {}; wanted it there, found it in {}", index_path,
+      return invalid_argument("{}: maps the tensor {} to {}; wanted it there, found it in {}", index_path,
                               quoted_name(name), wanted,
                               at == slots_.end() ? "no shard" : shards_[at->second.shard].file.path());
     }

@@ -81,7 +81,7 @@ class WeightStore {
   uint64_t checksum() const;
 
   bool contains(std::string_view name) const { return find(name) != nullptr; }
-  // What the file says about a tensor, without taking it; nullptr when there is none. Valid while the store lives.
+  // The file's entry of a tensor, without taking it; nullptr when there is none. Valid while the store lives.
   const SafetensorsEntry* find(std::string_view name) const;
 
   // All names, sorted.
@@ -99,7 +99,7 @@ class WeightStore {
   std::vector<FileStamp> stamps() const;
   const std::string& directory() const { return directory_; }
 
-  // Brings the pages of all tensors that were taken and not released into memory, gives back all others, then verifies
+  // Brings the pages of all tensors that were taken and not released into memory, releases all others, then verifies
   // that no file changed under us. kConflict when one did.
   Status load_with_progress(const ProgressFn& progress);
   Status verify_unchanged() const;

@@ -100,7 +100,7 @@ TEST(WeightStore, ReadsShardsThatThePackageWrote) {
   EXPECT_TRUE(store->check_all_taken({".bias"}).ok());
 }
 
-TEST(WeightStore, GetRefusesWhatIsNotThere) {
+TEST(WeightStore, GetRefusesWhatIsMissing) {
   TempDir dir;
   const std::string path = dir.write("model.safetensors", f32_file({{"a.weight", {1, 2, 3}}}));
   auto store = WeightStore::open(dir.path());
@@ -143,9 +143,9 @@ TEST(WeightStore, MissingFilesAndBadDirectories) {
   expect_message(none.message(), {dir.path(), "model.safetensors", kIndex});
   const std::string path = dir.write("model.safetensors", "");
   expect_message(WeightStore::open(dir.path()).status().message(), {path, "has 0 bytes", "wanted at least 8"});
-  const std::string whole = f32_file({{"w", std::vector<float>(100, 1.0f)}});
-  for (std::size_t n = 0; n < whole.size(); n += 7) {
-    dir.write("model.safetensors", whole.substr(0, n));
+  const std::string complete = f32_file({{"w", std::vector<float>(100, 1.0f)}});
+  for (std::size_t n = 0; n < complete.size(); n += 7) {
+    dir.write("model.safetensors", complete.substr(0, n));
     const Status status = WeightStore::open(dir.path()).status();
     ASSERT_EQ(status.code(), StatusCode::kInvalidArgument) << n;
     expect_message(status.message(), {path, "wanted"});

@@ -57,7 +57,7 @@ class Scene {
       std::vector<AttentionSequence> batch;
       std::vector<std::size_t> who;
       bool all_done = true;
-      int64_t rows = 1;  // row 0 belongs to nobody
+      int64_t rows = 1;  // row 0 belongs to no sequence
       for (std::size_t n = 0; n < lengths_.size(); ++n) {
         const std::size_t i = (n + static_cast<std::size_t>(step)) % lengths_.size();
         const int64_t count = std::min<int64_t>(lengths_[i] - done[i], chunk(static_cast<int64_t>(i), step));
@@ -120,7 +120,7 @@ class Scene {
     ops.attention(q.rows(), layer, batch, params_, out.rows());
     for (std::size_t b = 0; b < batch.size(); ++b) copy(out_[who[b]], out, batch[b], true);
     ASSERT_TRUE(out.gaps_untouched());
-    for (int64_t i = 0; i < out.width; ++i) ASSERT_TRUE(std::isnan(out.at(0, i)));  // nobody's row
+    for (int64_t i = 0; i < out.width; ++i) ASSERT_TRUE(std::isnan(out.at(0, i)));  // the row of no sequence
   }
 
   // A score's error is d = (D + 2) eps * sum |q k| * scale; it enters each probability as exp(2 d) at most, since the
@@ -343,7 +343,7 @@ TEST_P(AttentionTest, WindowNeedsNoOldPages) {
   EXPECT_FALSE(std::isnan(before.at(0, 0)));
 }
 
-TEST_P(AttentionTest, NanInOneHeadStaysThere) {
+TEST_P(AttentionTest, NanInOneHeadStaysInIt) {
   ThreadPool pool(1);
   const std::unique_ptr<Ops> ops = make_ops(isa(), pool);
   PagedKv kv(16, 2, 8, {20, 20}, 1, dtype());

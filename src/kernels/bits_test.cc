@@ -161,8 +161,8 @@ TEST_P(BitsTest, LinearBesideNanAndInfinity) {
   }
 }
 
-// The element depends on its own weight row alone: the same row of W at another place and address, in a smaller W.
-TEST_P(BitsTest, LinearColumnsInEveryPlace) {
+// The element depends on its own weight row alone: the same row of W at another index and address, in a smaller W.
+TEST_P(BitsTest, LinearColumnsAtEveryIndex) {
   const int64_t k = 83;
   Matrix x = Matrix::random(9, k, 1);
   Weights w({41, k}, DType::kBF16, 2);

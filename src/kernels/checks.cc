@@ -154,7 +154,7 @@ void check_attention(const ConstRows& q, const KvLayer& kv, std::span<const Atte
     const int64_t used = (s.kv_length_before + s.row_count + kv.page_size - 1) / kv.page_size;
     for (int64_t page = 0; page < used; ++page) {
       const int32_t id = s.pages[static_cast<std::size_t>(page)];
-      // A sliding window may have given back the pages before it, so only ids that can be read are checked.
+      // A sliding window may have released the pages before it, so only ids that can be read are checked.
       const bool behind_window =
           params.window > 0 && (page + 1) * kv.page_size <= s.kv_length_before + 1 - params.window;
       CHECK(behind_window || (id >= 0 && id < kv.page_count));

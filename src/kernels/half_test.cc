@@ -67,7 +67,7 @@ TEST(Half, NarrowingRoundsToNearestEven) {
   EXPECT_EQ(f32_to_bf16(std::numeric_limits<float>::max()), 0x7f80);
 }
 
-TEST(Isa, EnvironmentForcesOrSaysWhatItWants) {
+TEST(Isa, EnvironmentForcesOrTheErrorNamesWhatIsWanted) {
   ASSERT_EQ(setenv("MILLRACE_ISA", "generic", 1), 0);
   EXPECT_EQ(*resolve_isa(), Isa::kGeneric);
   ASSERT_EQ(setenv("MILLRACE_ISA", "ref", 1), 0);

@@ -38,9 +38,9 @@ class InputTest : public ::testing::TestWithParam<Isa> {
     ops.products(input, products);
     return y;
   }
-  void expect_same(const Input& made, const Input& there, int64_t rows) {
+  void expect_same(const Input& made, const Input& reference, int64_t rows) {
     for (Ops* ops : {one_.get(), three_.get()}) {
-      std::vector<Matrix> got = products(*ops, made), wanted = products(*one_, there);
+      std::vector<Matrix> got = products(*ops, made), wanted = products(*one_, reference);
       for (std::size_t i = 0; i < got.size(); ++i) {
         for (int64_t r = 0; r < rows; ++r) {
           for (int64_t n = 0; n < 71; ++n) {

@@ -11,13 +11,13 @@
 namespace millrace::kernels {
 namespace {
 
-int64_t values_offset(const KvLayer& kv, const KvPlace& place) {
-  return place.page * kv.page_stride_bytes + place.head * kv.head_bytes() + place.slot * kv.row_bytes();
+int64_t values_offset(const KvLayer& kv, const KvAddress& address) {
+  return address.page * kv.page_stride_bytes + address.head * kv.head_bytes() + address.slot * kv.row_bytes();
 }
 
-int64_t scale_offset(const KvLayer& kv, const KvPlace& place) {
-  return place.page * kv.page_stride_bytes + place.head * kv.head_bytes() + kv.page_size * kv.row_bytes() +
-         place.slot * kv.scale_bytes();
+int64_t scale_offset(const KvLayer& kv, const KvAddress& address) {
+  return address.page * kv.page_stride_bytes + address.head * kv.head_bytes() + kv.page_size * kv.row_bytes() +
+         address.slot * kv.scale_bytes();
 }
 
 // What the int8 row is scaled by: NaN where an element is NaN or infinite, 0 where the quotient leaves the normal range
@@ -30,10 +30,10 @@ float int8_scale(const float* from, int64_t count) {
   return scale < FLT_MIN ? 0.0f : scale;
 }
 
-void store_int8(const KvLayer& kv, char* base, const KvPlace& place, const float* from) {
+void store_int8(const KvLayer& kv, char* base, const KvAddress& address, const float* from) {
   const float scale = int8_scale(from, kv.head_dim);
-  std::memcpy(base + scale_offset(kv, place), &scale, sizeof scale);
-  char* to = base + values_offset(kv, place);
+  std::memcpy(base + scale_offset(kv, address), &scale, sizeof scale);
+  char* to = base + values_offset(kv, address);
   if (!(scale > 0)) {
     std::memset(to, 0, static_cast<std::size_t>(kv.head_dim));
     return;
@@ -54,27 +54,27 @@ void store_words(const float* from, int64_t count, char* to, Narrow narrow) {
 
 }  // namespace
 
-void store_kv_row(const KvLayer& kv, void* base, const KvPlace& place, const float* from) {
+void store_kv_row(const KvLayer& kv, void* base, const KvAddress& address, const float* from) {
   char* bytes = static_cast<char*>(base);
-  char* to = bytes + values_offset(kv, place);
+  char* to = bytes + values_offset(kv, address);
   switch (kv.dtype) {
     case DType::kF16:
       return store_words(from, kv.head_dim, to, f32_to_f16);
     case DType::kBF16:
       return store_words(from, kv.head_dim, to, f32_to_bf16);
     case DType::kI8:
-      return store_int8(kv, bytes, place, from);
+      return store_int8(kv, bytes, address, from);
     default:  // kF32: check_kv_store lets no other pass
       std::memcpy(to, from, static_cast<std::size_t>(kv.row_bytes()));
   }
 }
 
-void read_kv_row(const KvLayer& kv, const void* base, const KvPlace& place, double* to) {
+void read_kv_row(const KvLayer& kv, const void* base, const KvAddress& address, double* to) {
   const char* bytes = static_cast<const char*>(base);
-  const char* from = bytes + values_offset(kv, place);
+  const char* from = bytes + values_offset(kv, address);
   if (kv.dtype == DType::kI8) {
     float scale;
-    std::memcpy(&scale, bytes + scale_offset(kv, place), sizeof scale);
+    std::memcpy(&scale, bytes + scale_offset(kv, address), sizeof scale);
     for (int64_t i = 0; i < kv.head_dim; ++i) to[i] = double{static_cast<float>(static_cast<int8_t>(from[i]))} * scale;
     return;
   }

@@ -8,21 +8,21 @@
 
 namespace millrace::kernels {
 
-struct KvPlace {
+struct KvAddress {
   int64_t page = 0;
   int64_t head = 0;  // kv head
   int64_t slot = 0;
 };
 
 // The slot of position p in a sequence's pages.
-inline KvPlace kv_place(const KvLayer& kv, std::span<const int32_t> pages, int64_t head, int64_t position) {
+inline KvAddress kv_address(const KvLayer& kv, std::span<const int32_t> pages, int64_t head, int64_t position) {
   return {pages[static_cast<std::size_t>(position / kv.page_size)], head, position % kv.page_size};
 }
 
 // Writes head_dim elements. `base` is kv.k or kv.v.
-void store_kv_row(const KvLayer& kv, void* base, const KvPlace& place, const float* from);
+void store_kv_row(const KvLayer& kv, void* base, const KvAddress& address, const float* from);
 
 // Reads head_dim elements, exact: kI8 gives value * scale without rounding.
-void read_kv_row(const KvLayer& kv, const void* base, const KvPlace& place, double* to);
+void read_kv_row(const KvLayer& kv, const void* base, const KvAddress& address, double* to);
 
 }  // namespace millrace::kernels

@@ -1,6 +1,7 @@
-// What kv_store leaves in the pages of each dtype: to the bit what the oracle says (tests/oracles/kernels_kv_rows.py:
-// ties, subnormals, overflow, zeros, NaN and infinities among the rows), where ops.h says, and nothing anywhere else;
-// the same bytes in every implementation, however the rows are cut into batches and threads.
+// What kv_store leaves in the pages of each dtype: to the bit what the oracle computes
+// (tests/oracles/kernels_kv_rows.py: ties, subnormals, overflow, zeros, NaN and infinities among the rows), at the
+// address that ops.h defines, and nothing anywhere else; the same bytes in every implementation, however the rows are
+// cut into batches and threads.
 #include "kernels/kv_rows.h"
 
 #include <gtest/gtest.h>
@@ -104,7 +105,7 @@ class KvRowsTest : public ::testing::TestWithParam<Isa> {
   const std::vector<GoldenRow> golden_ = golden_rows();
 };
 
-TEST_P(KvRowsTest, PagesHoldWhatTheOracleSays) {
+TEST_P(KvRowsTest, PagesHoldWhatTheOracleComputes) {
   ASSERT_EQ(golden_.size(), 39u);
   ThreadPool pool(2);
   const std::unique_ptr<Ops> ops = make_ops(GetParam(), pool);
@@ -185,10 +186,10 @@ TEST(KvRows, ReadBackWhatWasStored) {
       *std::max_element(row.begin(), row.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
   for (const DType dtype : kDTypes) {
     PagedKv kv(3, 2, 20, {6}, 1, dtype);
-    const KvPlace place = kv_place(kv.layer, kv.tables[0], 1, 4);
-    store_kv_row(kv.layer, kv.layer.v, place, row.data());
+    const KvAddress address = kv_address(kv.layer, kv.tables[0], 1, 4);
+    store_kv_row(kv.layer, kv.layer.v, address, row.data());
     double seen[20];
-    read_kv_row(kv.layer, kv.layer.v, place, seen);
+    read_kv_row(kv.layer, kv.layer.v, address, seen);
     for (std::size_t i = 0; i < row.size(); ++i) {
       const double magnitude = std::fabs(row[i]);
       const double bound = dtype == DType::kF32    ? 0

@@ -145,7 +145,7 @@ TEST_P(OpsTest, AddIsOneRounding) {
 
 // exp within 2 ulp (4 eps), one addition, one division, one product, each half an ulp: below 8 eps. The sweep takes the
 // gate over the whole range where silu is not zero or the identity; 1e-36 covers gates below -87.
-TEST_P(OpsTest, SwigluOverTheWholeRange) {
+TEST_P(OpsTest, SwigluOverTheFullRange) {
   const int64_t width = 20011;
   Matrix gate(1, width);
   Matrix up = Matrix::random(1, width, 10);
@@ -237,7 +237,7 @@ TEST_P(OpsTest, ArgmaxTakesTheLowestAndRefusesNan) {
   EXPECT_EQ(index[0], 13);
 }
 
-TEST_P(OpsTest, NanStaysInItsOwnElements) {
+TEST_P(OpsTest, NanStaysInItsElements) {
   for (int64_t rows : {3, 16}) {
     for (DType dtype : kWeightTypes) {
       Matrix x = Matrix::random(rows, 20, 1);

@@ -53,7 +53,7 @@ struct NamedTable {
   const PanelTable* table;
 };
 
-// The panel kernels that this processor runs; what it lacks is said and left out.
+// The panel kernels that this processor runs; what it lacks is reported and left out.
 std::vector<NamedTable> tables() {
   std::vector<NamedTable> list{{"generic", &panel_table("generic")}};
 #if defined(__x86_64__)
@@ -465,7 +465,7 @@ TEST_P(PackedOpsTest, ProductsTogetherAreTheProductsAlone) {
   }
 }
 
-TEST_P(PackedOpsTest, RowsThatAreNotWholeBlocksAreRefused) {
+TEST_P(PackedOpsTest, RowsThatAreNotFullBlocksAreRefused) {
   ThreadPool pool(1);
   const std::vector<uint8_t> bytes(4096);
   const TensorView odd{.data = bytes.data(), .dtype = DType::kQ4_K, .shape = {2, 128}};

@@ -97,9 +97,9 @@ void quantize_q8(const float* from, uint8_t* to) {
   for (int i = 0; i < kSmall; ++i) {
     // To the nearest, halves away from zero: |v| is at most 127 (and a rounding), so the conversion is exact.
     const float v = from[i] * id;
-    const int whole = static_cast<int>(v);
-    const float rest = v - static_cast<float>(whole);
-    q[i] = static_cast<int8_t>(whole + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0));
+    const int truncated = static_cast<int>(v);
+    const float rest = v - static_cast<float>(truncated);
+    q[i] = static_cast<int8_t>(truncated + (rest >= 0.5f ? 1 : 0) - (rest <= -0.5f ? 1 : 0));
   }
 }
 

@@ -31,7 +31,7 @@ void dequantize_row(DType type, const void* blocks, int64_t count, float* to);
 // does. A NaN or an infinity gives a block that holds NaN, never one that looks sound.
 void quantize_row(DType type, const float* from, int64_t count, void* blocks);
 
-// Whether quantize() can: kInvalidArgument and kUnsupported as it says.
+// Whether quantize() can; else the error that it would return.
 Status check_quantizable(const TensorView& from, DType type);
 
 // Rows [first, first + count) of such a matrix, one behind the other.

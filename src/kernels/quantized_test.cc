@@ -51,7 +51,7 @@ std::vector<float> floats(const std::vector<char>& bytes) {
   return values;
 }
 
-TEST(Quantized, BlocksStandForWhatTheFormatSays) {
+TEST(Quantized, BlocksStandForWhatTheFormatDefines) {
   int seen = 0;
   for (const GoldenCase& c : golden_cases()) {
     if (c.what != "dequantize") continue;
@@ -117,7 +117,7 @@ TEST(Quantized, MatricesRowByRowFromEveryDtype) {
   }
 }
 
-TEST(Quantized, WhatCannotBeQuantizedIsSaid) {
+TEST(Quantized, WhatCannotBeQuantizedIsReported) {
   ThreadPool pool(1);
   const Weights w({2, 48}, DType::kF32, 1);
   EXPECT_EQ(quantize(w.view, DType::kQ8_0, pool).status().code(), StatusCode::kInvalidArgument);

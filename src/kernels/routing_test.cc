@@ -38,18 +38,18 @@ TEST(Route, EqualsSortingTheSoftmax) {
         const Routed out = routed(logits, experts, k, normalize);
         for (std::size_t r = 0; r < 20; ++r) {
           const float* row = logits.data() + r * static_cast<std::size_t>(experts);
-          std::vector<int32_t> order(static_cast<std::size_t>(experts));
-          std::iota(order.begin(), order.end(), 0);
-          std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
+          std::vector<int32_t> ranked(static_cast<std::size_t>(experts));
+          std::iota(ranked.begin(), ranked.end(), 0);
+          std::stable_sort(ranked.begin(), ranked.end(), [&](int32_t a, int32_t b) { return row[a] > row[b]; });
           double all = 0, taken = 0;
-          for (const int32_t e : order) all += std::exp(row[e]);
-          order.resize(static_cast<std::size_t>(k));
-          for (const int32_t e : order) taken += std::exp(row[e]);
-          std::sort(order.begin(), order.end());
-          for (std::size_t i = 0; i < order.size(); ++i) {
+          for (const int32_t e : ranked) all += std::exp(row[e]);
+          ranked.resize(static_cast<std::size_t>(k));
+          for (const int32_t e : ranked) taken += std::exp(row[e]);
+          std::sort(ranked.begin(), ranked.end());
+          for (std::size_t i = 0; i < ranked.size(); ++i) {
             const std::size_t at = r * static_cast<std::size_t>(k) + i;
-            EXPECT_EQ(out.chosen[at], order[i]);
-            EXPECT_NEAR(out.weights[at], std::exp(row[order[i]]) / (normalize ? taken : all), 1e-6);
+            EXPECT_EQ(out.chosen[at], ranked[i]);
+            EXPECT_NEAR(out.weights[at], std::exp(row[ranked[i]]) / (normalize ? taken : all), 1e-6);
           }
         }
       }

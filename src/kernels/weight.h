@@ -2,7 +2,7 @@
 //
 // Plain weights are read where they lie (f32, f16, bf16 of a mapped file, at any address). pack_weight() makes a form
 // that suits an implementation better, once, when a model is loaded: quantized blocks are always packed for the CPU
-// implementations (kernels/cpu/packed.h says how), the others where that pays. A packed Weight owns its bytes and needs
+// implementations (layout: kernels/cpu/packed.h), the others where that pays. A packed Weight owns its bytes and needs
 // the source no more.
 //
 // A Weight made for one Isa is given to an Ops of that Isa (CHECK); a plain one of f32, f16 or bf16 to any. Packing
@@ -36,7 +36,7 @@ enum class WeightLayout : uint8_t {
 struct Weight {
   TensorView view;  // shape and dtype of the source; data of a plain weight, null for a packed one
   WeightLayout layout = WeightLayout::kPlain;
-  std::shared_ptr<const Buffer> packed;  // what the weight owns: null for a plain one over somebody else's bytes
+  std::shared_ptr<const Buffer> packed;  // what the weight owns: null for a plain one over another owner's bytes
 
   Weight() = default;
   Weight(const TensorView& plain) : view(plain) {}  // NOLINT: implicit by design, most weights are plain
@@ -50,7 +50,7 @@ struct Weight {
 };
 
 // Called between two parts of a matrix, from the thread that packs it: the first `rows` rows of the source are needed
-// no more. Whoever mapped a file gives their pages back, so that a load never holds the whole of a matrix twice.
+// no more. The owner of a mapped file then releases their pages, so that a load never holds all of a matrix twice.
 using RowsDone = std::function<void(int64_t rows)>;
 inline constexpr int64_t kPackStepBytes = 32 << 20;  // of the source, between two calls
 

@@ -12,8 +12,8 @@
 namespace millrace {
 
 // SipHash-1-3 (Aumasson, Bernstein: "SipHash: a fast short-input PRF", 2012) of the tokens as little-endian int32. The
-// key is random, so that nobody can write prompts that all fall into one bucket. Nothing but the place in a hash table
-// depends on it.
+// key is random, so that no client can write prompts that all fall into one bucket. Nothing but the slot in a hash
+// table depends on it.
 uint64_t keyed_block_hash(std::span<const int32_t> block);
 
 // The same with a given key, for the tests.

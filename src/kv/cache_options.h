@@ -1,4 +1,4 @@
-// The choices of whoever runs a cache: which pages go first when room is needed, and which are copied to the host tier.
+// The choices of a cache's operator: which pages go first when pages are needed, and which are copied to the host tier.
 // Thread safety: values.
 #pragma once
 

@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-TEST(CacheOptions, NamesThereAndBack) {
+TEST(CacheOptions, NamesRoundTrip) {
   for (const char* name : {"lru", "lfu", "fifo", "mru", "filo", "priority", "slru"}) {
     const Result<EvictionStrategy> parsed = parse_eviction_strategy(name);
     ASSERT_TRUE(parsed.ok());
@@ -58,10 +58,10 @@ TEST(ExtraKey, DifferentPartsGiveDifferentKeys) {
 
 struct Item {
   int key = 0;
-  int32_t place = kNotInHeap;
+  int32_t heap_index = kNotInHeap;
 };
-struct Place {
-  int32_t& operator()(Item* item) const { return item->place; }
+struct HeapIndex {
+  int32_t& operator()(Item* item) const { return item->heap_index; }
 };
 
 // Against a plain list, with hashes that collide in all bits, in the low bits, or not.
@@ -104,7 +104,7 @@ TEST(ChildMap, HoldsWhatWasPutIn) {
 TEST(IndexedHeap, AlwaysGivesTheSmallest) {
   std::mt19937 random(1);
   std::vector<Item> items(200);
-  IndexedHeap<int, Item*, Place> heap;
+  IndexedHeap<int, Item*, HeapIndex> heap;
   const auto key = [](const Item* item) { return item->key; };
   for (int round = 0; round < 20000; ++round) {
     Item& item = items[random() % items.size()];
@@ -124,7 +124,7 @@ TEST(IndexedHeap, AlwaysGivesTheSmallest) {
     int least = 1000;
     std::size_t inside = 0;
     for (const Item& each : items) {
-      if (each.place == kNotInHeap) continue;
+      if (each.heap_index == kNotInHeap) continue;
       ++inside;
       least = std::min(least, each.key);
     }
@@ -137,7 +137,7 @@ TEST(IndexedHeap, AlwaysGivesTheSmallest) {
 
 TEST(IndexedHeap, VerifyFindsAStaleKey) {
   Item a{1}, b{2};
-  IndexedHeap<int, Item*, Place> heap;
+  IndexedHeap<int, Item*, HeapIndex> heap;
   heap.push(&a, 1), heap.push(&b, 2);
   b.key = 0;
   EXPECT_FALSE(heap.verify([](const Item* item) { return item->key; }).ok());

@@ -67,13 +67,13 @@ class ChildMap {
     ++size_;
   }
 
-  // Puts `with` into the place of `child`.
-  void replace(uint64_t hash, const RadixNode* child, RadixNode* with) { slots_[place_of(hash, child)].child = with; }
+  // Puts `with` into the slot of `child`.
+  void replace(uint64_t hash, const RadixNode* child, RadixNode* with) { slots_[slot_of(hash, child)].child = with; }
 
-  // Whoever stands behind the gap, in a run of taken slots, moves up if that brings it nearer to its home: so no search
+  // A child behind the gap, in a run of taken slots, moves up if that brings it nearer to its home slot: so no search
   // ends too early, and nothing is left behind in the free slots.
   void erase(uint64_t hash, const RadixNode* child) {
-    std::size_t gap = place_of(hash, child);
+    std::size_t gap = slot_of(hash, child);
     for (std::size_t at = next(gap); slots_[at].child != nullptr; at = next(at)) {
       const std::size_t mask = slots_.size() - 1;
       const std::size_t from_home = (at - home(slots_[at].hash)) & mask;
@@ -91,7 +91,7 @@ class ChildMap {
   std::size_t home(uint64_t hash) const { return static_cast<std::size_t>(hash) & (slots_.size() - 1); }
   std::size_t next(std::size_t at) const { return (at + 1) & (slots_.size() - 1); }
 
-  std::size_t place_of(uint64_t hash, const RadixNode* child) const {
+  std::size_t slot_of(uint64_t hash, const RadixNode* child) const {
     CHECK(!empty());
     std::size_t at = home(hash);
     while (slots_[at].child != child) {

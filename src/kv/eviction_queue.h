@@ -66,11 +66,11 @@ class EvictionQueue {
 
  private:
   static int32_t index_of(const RadixNode& node) {
-    return medium == KvMedium::kPool ? node.pool_place : node.host_place;
+    return medium == KvMedium::kPool ? node.pool_heap_index : node.host_heap_index;
   }
   struct IndexOf {
     int32_t& operator()(RadixNode* node) const {
-      return medium == KvMedium::kPool ? node->pool_place : node->host_place;
+      return medium == KvMedium::kPool ? node->pool_heap_index : node->host_heap_index;
     }
   };
 

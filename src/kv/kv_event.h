@@ -6,9 +6,8 @@
 // The first block of a namespace has no digest before it if the extra key is empty, else SHA-256(extra key). The weight
 // version is no part of the hash; it stands in the event, and a router that cares keys on both.
 //
-// Events are a hint: over kMaxKvEvents that nobody took, new ones are dropped and counted. A reader that sees a count
-// other than 0 no longer knows what is cached.
-// Thread safety: values.
+// Events are a hint: over kMaxKvEvents that no reader took, new ones are dropped and counted. A reader that sees a
+// count other than 0 no longer knows what is cached. Thread safety: values.
 #pragma once
 
 #include <cstddef>

@@ -94,7 +94,7 @@ TEST(KvEvents, EvictionNamesWhatWasStored) {
 }
 
 // A reader that applies the events in order knows what each tier holds.
-TEST(KvEvents, TellWhatIsInBothTiers) {
+TEST(KvEvents, ReportWhatIsInBothTiers) {
   Fixture f(1, 6, 8, kEvents);
   const auto text = [](const KvEvents& events) {
     std::string line;
@@ -126,7 +126,7 @@ TEST(KvEvents, TellWhatIsInBothTiers) {
 }
 
 // The key of the hash under the tree is random, and nothing that can be seen depends on it: neither which pages go and
-// come, nor the order of what is told.
+// come, nor the order of the events.
 TEST(KvEvents, DoNotDependOnTheHashUnderTheTree) {
   const RadixCache::BlockHash hashes[] = {keyed_block_hash,
                                           [](std::span<const int32_t> block) { return siphash13(block, 1, 2); },

@@ -83,7 +83,7 @@ Status PagePool::verify() const {
   counted.all = page_count();
   for (PageState state : states_) ++counted.in_state[index_of(state)];
   if (!books_.balance() || counted.in_state != books_.in_state) {
-    return internal_error("page books say {}; counted {}", books_.to_string(), counted.to_string());
+    return internal_error("page books have {}; counted {}", books_.to_string(), counted.to_string());
   }
   if (free_count() != counted.free()) {
     return internal_error("the free list has {} pages; {} are free", free_count(), counted.free());

@@ -2,7 +2,7 @@
 //
 // Every page is in exactly one state, and the pool counts each state, so that at any time
 //   free + held + cached + importing = all.
-// Taking and giving back a page is O(1). A wrong move (double free, a number out of range, a page that is not in the
+// Taking and releasing a page is O(1). A wrong move (double free, a number out of range, a page that is not in the
 // state the caller believes) changes nothing and is reported as kInternal: the caller logs it and lives on.
 //
 // Sharing is not counted here: a page has one owner, a request (held) or the radix cache (cached), and requests share
@@ -24,7 +24,7 @@ namespace millrace {
 enum class PageState : uint8_t {
   kFree = 0,
   kHeld = 1,       // one request owns it, and may write to it
-  kCached = 2,     // the radix cache owns it; nobody writes to it
+  kCached = 2,     // the radix cache owns it; no code writes to it
   kImporting = 3,  // a transfer from another scheduler writes to it (scheduler/page_transfers.h)
 };
 inline constexpr int kPageStates = 4;
@@ -63,7 +63,7 @@ class PagePool {
   PageState state(PageId page) const;  // a page out of range is a programmer error
 
   PageBooks books() const;
-  // Recounts every page and the free list; O(pages). kInternal says what does not match.
+  // Recounts every page and the free list; O(pages). kInternal names what does not match.
   Status verify() const;
 
  private:

@@ -96,7 +96,7 @@ TEST(PagePool, BooksBalanceAfterEachOfManyRandomOperations) {
   }
 }
 
-TEST(PagePoolDeathTest, NobodyOwnsAFreePage) {
+TEST(PagePoolDeathTest, AFreePageHasNoOwner) {
   PagePool pool(1);
   EXPECT_DEATH((void)pool.release(PageId{0}, PageState::kFree), "kFree");
   EXPECT_DEATH((void)pool.state(PageId{1}), "contains");

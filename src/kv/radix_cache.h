@@ -11,7 +11,7 @@
 // that reads it is noted: whatever writes it anew, a later copy or a row, is carried out later.
 //
 // Invariants, beside those of its objects (verify() checks them; the property test checks them against a plain map):
-//   - a node other than a root has at least one page; its pages are as kv/radix_node.h says
+//   - a node other than a root has at least one page; its pages are as in kv/radix_node.h
 //   - pool: a node with pages in the pool has a parent that is wholly in the pool, or a root
 //   - host: a node with pages in the host tier has a parent that is wholly in the host tier, or a root
 //   - a node's lock count is at least the sum of its children's; so whatever is unlocked can be evicted, leaves first
@@ -59,8 +59,8 @@ struct PeekResult {
 
 // Pages since the beginning; counters only ever grow.
 struct CacheCounters {
-  uint64_t evicted = 0;       // from the pool, to make room
-  uint64_t host_evicted = 0;  // from the host tier, to make room
+  uint64_t evicted = 0;       // from the pool, to free pages
+  uint64_t host_evicted = 0;  // from the host tier, to free pages
   uint64_t backed_up = 0;     // copied to the host tier
   uint64_t loaded = 0;        // copied back
 
@@ -140,7 +140,7 @@ class RadixCache {
   // Puts copies that were taken and not carried out in front of those noted since.
   void return_copies(std::vector<PageCopy> copies);
   KvEvents take_events() { return events_.take(); }
-  // For a cache that replaces another: the events that nobody took from the old one, then kCleared.
+  // For a cache that replaces another: the events that no reader took from the old one, then kCleared.
   void continue_events(KvEvents before);
 
   const CacheOptions& options() const { return options_; }
@@ -152,7 +152,7 @@ class RadixCache {
   const CacheCounters& counters() const { return counters_; }
   int32_t node_count() const { return static_cast<int32_t>(tree_.nodes().size() - tree_.roots().size()); }
   // How often the eviction queues compared two nodes: what eviction costs, for the tests.
-  uint64_t order_comparisons() const { return pool_.queue().comparisons() + host_.queue().comparisons(); }
+  uint64_t eviction_comparisons() const { return pool_.queue().comparisons() + host_.queue().comparisons(); }
 
   Status verify() const;  // the invariants above; O(tokens)
 

@@ -58,7 +58,7 @@ TEST(RadixCache, DuplicatesStayTheCallersAndTheCachesPagesStand) {
 }
 
 // page size, length inserted, tokens matched: the page boundary table.
-TEST(RadixCache, MatchesAreWholePages) {
+TEST(RadixCache, MatchesAreFullPages) {
   const int32_t table[][3] = {{1, 5, 5}, {2, 5, 4}, {4, 6, 4}, {4, 3, 0}, {16, 40, 32}};
   for (const auto& [page_size, length, matched] : table) {
     Fixture f(page_size);
@@ -134,7 +134,7 @@ TEST(RadixCache, NamespacesShareNothing) {
   EXPECT_TRUE(f.cache.roots().empty());  // an empty namespace costs nothing
 }
 
-// Every block hashes alike: only the comparison of tokens is left to tell them apart.
+// Every block hashes alike: only the comparison of tokens is left to distinguish them.
 TEST(RadixCache, TokensAreComparedNotOnlyHashes) {
   Fixture f(2, 256, [](std::span<const int32_t>) -> uint64_t { return 42; });
   f.insert({1, 2, 3, 4});

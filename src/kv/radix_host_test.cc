@@ -87,7 +87,7 @@ TEST(HostTier, AMatchGoesOnIntoTheHostAndLoadBringsItBack) {
 }
 
 // What was computed again while it lay on the host comes into the pool without a copy.
-TEST(HostTier, AnInsertBringsHostPagesBackWithItsOwnBytes) {
+TEST(HostTier, AnInsertBringsHostPagesBackWithTheInsertedBytes) {
   Fixture f(1, 8, 8, with(WritePolicy::kWriteThrough));
   f.insert({1, 2, 3});
   f.cache.evict(2);
@@ -99,7 +99,7 @@ TEST(HostTier, AnInsertBringsHostPagesBackWithItsOwnBytes) {
   EXPECT_EQ(f.cache.host_pages(), 3);
 }
 
-TEST(HostTier, AFullHostTierMakesRoomByTheStrategyAndNeverByThePathItself) {
+TEST(HostTier, AFullHostTierEvictsByTheStrategyAndNeverThePathItself) {
   Fixture f(1, 16, 4, with(WritePolicy::kWriteThrough));
   f.insert({1, 2, 3});
   f.insert({5, 6});

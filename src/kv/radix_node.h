@@ -47,8 +47,8 @@ struct RadixNode {
   uint64_t serial = 0;                    // different for each node
   const CacheNamespace* space = nullptr;  // roots only: their key
 
-  int32_t pool_place = -1;  // in the eviction order of the pool
-  int32_t host_place = -1;  // in that of the host tier
+  int32_t pool_heap_index = -1;  // in the eviction order of the pool
+  int32_t host_heap_index = -1;  // in that of the host tier
   std::list<RadixNode>::iterator self;
 
   bool is_root() const { return parent == nullptr; }

@@ -23,7 +23,7 @@ class History {
   }
 
   // The letters in the order in which they go.
-  std::string order() {
+  std::string eviction_sequence() {
     std::string result;
     while (fixture_.cache.evict(1) == 1) {
       for (char letter : std::string("abcd")) {
@@ -45,7 +45,7 @@ class History {
   Fixture fixture_;
 };
 
-TEST(EvictionStrategies, GoInTheOrderOfTheirTuples) {
+TEST(EvictionStrategies, FollowTheirTuples) {
   const std::pair<EvictionStrategy, const char*> table[] = {
       {EvictionStrategy::kLru, "dcab"},       // last use: d, c, a, b
       {EvictionStrategy::kLfu, "dcba"},       // uses: d 1, c 2, b 2 (later), a 3
@@ -55,8 +55,8 @@ TEST(EvictionStrategies, GoInTheOrderOfTheirTuples) {
       {EvictionStrategy::kPriority, "dbca"},  // 0: d before b; then 1, then 2
       {EvictionStrategy::kSlru, "dcab"},      // d was used once; the others by last use
   };
-  for (const auto& [strategy, order] : table) {
-    EXPECT_EQ(History(strategy).order(), order) << eviction_strategy_name(strategy);
+  for (const auto& [strategy, sequence] : table) {
+    EXPECT_EQ(History(strategy).eviction_sequence(), sequence) << eviction_strategy_name(strategy);
   }
 }
 
@@ -70,7 +70,7 @@ TEST(EvictionStrategies, SlruProtectsWhatWasUsedTwice) {
 }
 
 // A node's priority is the largest of the requests that inserted it, and a prefix is worth what its continuations are.
-TEST(EvictionStrategies, APriorityLiftsTheWholePath) {
+TEST(EvictionStrategies, APriorityLiftsTheCompletePath) {
   Fixture f(1, 16, 0, {.eviction = EvictionStrategy::kPriority});
   f.insert({1, 2}, {}, 0);
   f.insert({9, 9}, {}, 3);
@@ -104,14 +104,14 @@ TEST(EvictionCost, GrowsWithTheLogarithmOfTheLeaves) {
         f.cache.insert({}, Tokens{leaf}, page);
       }
       const uint64_t depth = static_cast<uint64_t>(std::bit_width(static_cast<uint32_t>(leaves)));
-      const uint64_t before = f.cache.order_comparisons();
+      const uint64_t before = f.cache.eviction_comparisons();
       constexpr int kEvictions = 32;
       for (int n = 0; n < kEvictions; ++n) ASSERT_EQ(f.cache.evict(1), 1);
       // A pop goes down: four comparisons for each level, and a level is two bits of the number of leaves.
-      EXPECT_LE(f.cache.order_comparisons() - before, kEvictions * 2 * depth) << leaves;
-      const uint64_t used = f.cache.order_comparisons();
+      EXPECT_LE(f.cache.eviction_comparisons() - before, kEvictions * 2 * depth) << leaves;
+      const uint64_t used = f.cache.eviction_comparisons();
       for (int n = 0; n < kEvictions; ++n) f.cache.match_prefix({}, Tokens{leaves / 2 + n, -7});
-      EXPECT_LE(f.cache.order_comparisons() - used, kEvictions * 2 * (depth + 1)) << leaves;
+      EXPECT_LE(f.cache.eviction_comparisons() - used, kEvictions * 2 * (depth + 1)) << leaves;
     }
   }
 }

@@ -30,7 +30,7 @@ Status verify_children(const RadixNode& node, bool in_pool, bool in_host) {
     return internal_error("node {} has {} locks; its children have {}", node.serial, node.locks, locks);
   }
   if (pool_children != node.pool_children || host_children != node.host_children) {
-    return internal_error("node {} says {} children in the pool and {} on the host; counted {} and {}", node.serial,
+    return internal_error("node {} counts {} children in the pool and {} on the host; counted {} and {}", node.serial,
                           node.pool_children, node.host_children, pool_children, host_children);
   }
   if ((pool_children > 0 && !in_pool) || (host_children > 0 && !in_host)) {
@@ -95,7 +95,7 @@ Status verify_pages(const RadixTree& tree, const CacheTier<medium>& tier, int32_
     }
   }
   if (cached != pool.books().cached()) {
-    return internal_error("the tree has {} pages; the pool says {} are cached", cached, pool.books().cached());
+    return internal_error("the tree has {} pages; the pool counts {} cached", cached, pool.books().cached());
   }
   return ok_status();
 }
@@ -113,7 +113,7 @@ Status verify_radix_cache(const RadixCacheParts& parts) {
     if (node.locks > 0) locked += static_cast<int32_t>(node.pages.size());
   }
   if (cached != parts.pool.page_count() || locked != parts.locked_pages || on_host != parts.host.page_count()) {
-    return internal_error("the tree says {} pages, {} locked, {} on the host; counted {}, {}, {}",
+    return internal_error("the tree counts {} pages, {} locked, {} on the host; counted {}, {}, {}",
                           parts.pool.page_count(), parts.locked_pages, parts.host.page_count(), cached, locked,
                           on_host);
   }

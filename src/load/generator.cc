@@ -14,7 +14,7 @@ namespace millrace::load {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kWatchMs = 50;  // between two looks at deadlines and progress
+constexpr int kPollMs = 50;  // between two looks at deadlines and progress
 constexpr std::size_t kMaxErrorBytes = 300;
 
 int64_t since_us(Clock::time_point start) {
@@ -101,45 +101,45 @@ class Generator {
 
   std::vector<Outcome> run(const Progress& progress) {
     const int clients = std::min<int>(options_.clients, static_cast<int>(workload_.requests.size()));
-    std::vector<Seat> seats(static_cast<std::size_t>(clients));
+    std::vector<Connection> connections(static_cast<std::size_t>(clients));
     std::vector<std::thread> threads;
-    for (Seat& seat : seats) {
-      seat.client = std::make_unique<http::Client>(options_.url, options_.api_key);
-      threads.emplace_back([this, &seat] { work(seat); });
+    for (Connection& connection : connections) {
+      connection.client = std::make_unique<http::Client>(options_.url, options_.api_key);
+      threads.emplace_back([this, &connection] { work(connection); });
     }
-    watch(seats, progress);
+    poll_deadlines(connections, progress);
     for (std::thread& thread : threads) thread.join();
     return std::move(outcomes_);
   }
 
  private:
-  struct Seat {
+  struct Connection {
     std::unique_ptr<http::Client> client;
     std::atomic<int64_t> deadline_us{INT64_MAX};
   };
 
-  void watch(std::vector<Seat>& seats, const Progress& progress) {
+  void poll_deadlines(std::vector<Connection>& connections, const Progress& progress) {
     const auto all = static_cast<int64_t>(outcomes_.size());
     while (done_.load() < all) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(kWatchMs));
+      std::this_thread::sleep_for(std::chrono::milliseconds(kPollMs));
       const int64_t now = since_us(start_);
-      for (Seat& seat : seats) {
-        if (seat.deadline_us.load() < now) seat.client->interrupt();
+      for (Connection& connection : connections) {
+        if (connection.deadline_us.load() < now) connection.client->interrupt();
       }
       if (progress) progress(done_.load());
     }
   }
 
-  void work(Seat& seat) {
+  void work(Connection& connection) {
     for (std::size_t i = 0; (i = next_.fetch_add(1)) < workload_.requests.size();) {
       const Request& request = workload_.requests[i];
       if (workload_.open_loop) std::this_thread::sleep_until(start_ + std::chrono::microseconds(request.arrival_us));
       Outcome& outcome = outcomes_[i];
       outcome.begin_us = workload_.open_loop ? request.arrival_us : since_us(start_);
       outcome.prompt_tokens = request.prompt_tokens;
-      seat.deadline_us.store(since_us(start_) + options_.timeout_ms * 1000);
-      ask(*seat.client, request, outcome);
-      seat.deadline_us.store(INT64_MAX);
+      connection.deadline_us.store(since_us(start_) + options_.timeout_ms * 1000);
+      ask(*connection.client, request, outcome);
+      connection.deadline_us.store(INT64_MAX);
       done_.fetch_add(1);
     }
   }
@@ -147,8 +147,8 @@ class Generator {
   void ask(http::Client& client, const Request& request, Outcome& outcome) {
     Answer answer(outcome, start_);
     http::SseReader reader;
-    const auto response = client.post(path(), body(request), [&](std::string_view piece) {
-      return reader.push(piece, [&](std::string_view event) { return answer.on_event(event); });
+    const auto response = client.post(path(), body(request), [&](std::string_view chunk) {
+      return reader.push(chunk, [&](std::string_view event) { return answer.on_event(event); });
     });
     if (!response.ok()) {
       outcome.error = response.status().message();

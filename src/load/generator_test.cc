@@ -163,7 +163,7 @@ TEST_F(GeneratorTest, AServerThatHangsCostsOneTimeoutEach) {
   for (const Outcome& one : outcomes) EXPECT_NE(one.error, "");
 }
 
-TEST_F(GeneratorTest, NobodyThereIsOneError) {
+TEST_F(GeneratorTest, NoServerIsOneError) {
   start([](const Json&, ResponderPtr out) { stream(std::move(out)); });
   server_->stop();
   const auto workload = make_workload({.requests = 4});

@@ -178,11 +178,11 @@ std::string timeline(int at, const std::vector<Outcome>& outcomes) {
 }  // namespace
 
 std::string to_svg(const Summary& s, const PlotTitle& title, const std::vector<Outcome>& outcomes) {
-  std::vector<double> first, gaps, whole;
+  std::vector<double> first, gaps, end_to_end;
   for (const Outcome& one : outcomes) {
     if (!one.error.empty()) continue;
     if (one.first_us >= 0) first.push_back(static_cast<double>(one.first_us - one.begin_us) / 1e3);
-    whole.push_back(static_cast<double>(one.end_us - one.begin_us) / 1e3);
+    end_to_end.push_back(static_cast<double>(one.end_us - one.begin_us) / 1e3);
     for (const int32_t gap : one.gaps_us) gaps.push_back(gap / 1e3);
   }
   const double width = kLeft + 2 * kWidth + kGap + 30, height = kTop + 2 * (kHeight + kGap);
@@ -195,7 +195,7 @@ std::string to_svg(const Summary& s, const PlotTitle& title, const std::vector<O
       s.answer_tokens_per_s);
   out += distribution(0, "Time to first token", std::move(first), s.ttft_ms, false);
   out += distribution(1, "Inter-token", std::move(gaps), s.inter_token_ms, true);
-  out += distribution(2, "End to end", std::move(whole), s.end_to_end_ms, false);
+  out += distribution(2, "End to end", std::move(end_to_end), s.end_to_end_ms, false);
   out += timeline(3, outcomes);
   return out + "</svg>\n";
 }

@@ -47,7 +47,7 @@ Quantiles quantiles(std::vector<double> values) {
 Summary summarize(const std::vector<Outcome>& outcomes) {
   Summary out;
   out.requests = static_cast<int64_t>(outcomes.size());
-  std::vector<double> first, gaps, whole;
+  std::vector<double> first, gaps, end_to_end;
   std::map<std::string, int64_t> errors;
   int64_t begin = INT64_MAX, end = 0, prompt = 0, answer = 0;
   for (const Outcome& one : outcomes) {
@@ -61,7 +61,7 @@ Summary summarize(const std::vector<Outcome>& outcomes) {
     prompt += one.prompt_tokens;
     answer += one.answer_tokens;
     if (one.first_us >= 0) first.push_back(static_cast<double>(one.first_us - one.begin_us) / 1e3);
-    whole.push_back(static_cast<double>(one.end_us - one.begin_us) / 1e3);
+    end_to_end.push_back(static_cast<double>(one.end_us - one.begin_us) / 1e3);
     for (const int32_t gap : one.gaps_us) gaps.push_back(gap / 1e3);
   }
   out.errors.assign(errors.begin(), errors.end());
@@ -70,7 +70,7 @@ Summary summarize(const std::vector<Outcome>& outcomes) {
   if (out.errors.size() > kMaxErrorsListed) out.errors.resize(kMaxErrorsListed);
   out.ttft_ms = quantiles(std::move(first));
   out.inter_token_ms = quantiles(std::move(gaps));
-  out.end_to_end_ms = quantiles(std::move(whole));
+  out.end_to_end_ms = quantiles(std::move(end_to_end));
   if (out.requests == 0 || end <= begin) return out;
   out.seconds = static_cast<double>(end - begin) / 1e6;
   out.requests_per_s = static_cast<double>(out.requests - out.failed) / out.seconds;

@@ -1,4 +1,4 @@
-// What a load test saw, and how it is told: figures, JSON, and a picture.
+// What a load test measured, and how it is reported: figures, JSON, and a picture.
 //
 // All times are seen by the client. Time to first token (TTFT): from sending the request to the first event that holds
 // text. Inter-token: between two such events of one answer. End to end: to the last byte. In an open loop a request's

@@ -1,4 +1,4 @@
-// Figures of a load test against sums done by hand, and the forms in which they are told.
+// Figures of a load test against sums done by hand, and the forms in which they are reported.
 #include "load/report.h"
 
 #include <fmt/format.h>

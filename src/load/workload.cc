@@ -13,7 +13,7 @@ namespace millrace::load {
 namespace {
 
 // Separate uses of one seed.
-enum Stream : uint64_t { kArrivals, kOwnTokens, kSharedTokens, kBlockTokens };
+enum Stream : uint64_t { kArrivals, kUniqueTokens, kSharedTokens, kBlockTokens };
 
 constexpr std::string_view kWords[] = {"river", "stone", "light", "green", "paper", "house", "seven", "table",
                                        "music", "bread", "cloud", "train", "sugar", "night", "horse", "glass"};
@@ -75,7 +75,7 @@ void make_prompts(const WorkloadOptions& options, Workload& out) {
     if (shared) {
       tokens.append(kSharedTokens, static_cast<uint64_t>(i % options.groups), options.prefix_tokens, text);
     }
-    tokens.append(kOwnTokens, static_cast<uint64_t>(i), options.prompt_tokens, text);
+    tokens.append(kUniqueTokens, static_cast<uint64_t>(i), options.prompt_tokens, text);
     out.requests.push_back({.prompt_tokens = options.prompt_tokens + (shared ? options.prefix_tokens : 0),
                             .answer_tokens = options.answer_tokens,
                             .prompt = tokens.prompt(std::move(text))});
@@ -123,7 +123,7 @@ Result<Request> read_trace_line(const WorkloadOptions& options, const std::strin
       left -= count;
     }
   }
-  tokens.append(kOwnTokens, number, left, ids);
+  tokens.append(kUniqueTokens, number, left, ids);
   request.prompt = tokens.prompt(std::move(ids));
   return request;
 }

@@ -42,7 +42,7 @@ struct WorkloadOptions {
   bool text = false;
   double rate = 0;    // requests a second, arriving at random (Poisson); 0: each client asks again when it is answered
   std::string trace;  // the file
-  double trace_speed = 1;  // 2: twice as fast as its timestamps say
+  double trace_speed = 1;  // 2: twice as fast as by its timestamps
   uint64_t seed = 1;
 };
 

@@ -78,7 +78,7 @@ TEST(Workload, GroupsShareTheirPrefixAndNoMore) {
   }
 }
 
-TEST(Workload, ArrivalsComeAtTheRateInOrder) {
+TEST(Workload, ArrivalsComeAtTheRateAscending) {
   const Workload workload = made({.requests = 4000, .prompt_tokens = 1, .rate = 200});
   EXPECT_TRUE(workload.open_loop);
   int64_t before = 0, longer = 0;

@@ -105,14 +105,14 @@ TEST(LoadModel, EveryTensorIsNeededAndShaped) {
   for (const auto& [architecture, type] : kArchitectures) {
     TinyFolder folder(architecture, type, false);
     ASSERT_TRUE(load_status(folder).ok()) << load_status(folder).to_string();
-    const auto whole = folder.tensors;
-    for (const auto& [name, shape] : whole) {
-      folder.tensors = whole;
+    const auto complete = folder.tensors;
+    for (const auto& [name, shape] : complete) {
+      folder.tensors = complete;
       folder.tensors.erase(name);
       Status status = load_status(folder);
       EXPECT_FALSE(status.ok()) << type << " without " << name;
       EXPECT_NE(status.message().find(name), std::string::npos) << status.message();
-      folder.tensors = whole;
+      folder.tensors = complete;
       folder.tensors[name].back() += 1;
       status = load_status(folder);
       EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << type << " with a wide " << name;
@@ -151,7 +151,7 @@ TEST(LoadModel, RangesOutsideTheModelAreErrors) {
 }
 
 // The second range of a model: its folder needs the tensors of that range alone, and may hold those of others.
-TEST(LoadModel, ARangeNeedsItsOwnTensors) {
+TEST(LoadModel, ARangeNeedsOnlyItsTensors) {
   for (const auto& [architecture, type] : kArchitectures) {
     TinyFolder folder(architecture, type, false);
     const auto load = [&](LayerRange range) {
@@ -197,8 +197,8 @@ TEST(Model, LayerRangesComposeToTheSameBits) {
     const auto dir = open_model_dir(folder.path());
     ASSERT_TRUE(dir.ok()) << dir.status().to_string();
     auto store = std::make_shared<WeightStore>(WeightStore::open(folder.path()).value());
-    SequenceEngine whole(load_model(dir->config, store, 1).value(), isa, 1, 4, 32);
-    const auto wanted = whole.logits(tokens, 0);
+    SequenceEngine complete(load_model(dir->config, store, 1).value(), isa, 1, 4, 32);
+    const auto wanted = complete.logits(tokens, 0);
     for (int cut = 1; cut < 3; ++cut) {
       SequenceEngine first(load_model(dir->config, store, LayerRange{0, cut}, 1).value(), isa, 1, 4, 32);
       SequenceEngine second(load_model(dir->config, store, LayerRange{cut, 3}, 1).value(), isa, 1, 4, 32);

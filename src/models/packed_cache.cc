@@ -123,7 +123,7 @@ PackedCache::PackedCache(std::string directory, std::string_view model_name, Wei
   }
 }
 
-// Of one file, the first thing that is wrong is told.
+// Of one file, only the first thing that is wrong is logged.
 void PackedCache::warn(const Status& status) {
   if (!warned_) LOG_WARNING("packed cache: {}; packing the weights again", status.message());
   warned_ = true;
@@ -173,7 +173,7 @@ Result<kernels::Weight> PackedCache::matrix(std::string_view name, const Shape& 
 void PackedCache::save(const ProgressFn& progress) {
   if (packed_ == 0) {
     if (!file_) return;  // a model of which nothing is packed
-    touch_packed_file(path_);
+    mark_packed_file_used(path_);
     LOG_INFO("packed cache: {} matrices from {}{}", held_.size(), path_,
              same_files_ ? "" : ", each compared with the model's files");
     return;

@@ -16,7 +16,7 @@
 // made from (inode, size, times of modification and of change, FileStamp), or else the checksum of the matrix in the
 // model's file, read in full, is the one noted. Any other is packed as without a cache, and save() writes a new file.
 //
-// Nothing that is wrong with the cache ends a load: a warning says what was seen and wanted.
+// Nothing that is wrong with the cache ends a load: a warning has what was seen and wanted.
 //
 // Owner: who loads a model; gone after save(). Thread safety: one thread at a time; drives the load's pool.
 #pragma once

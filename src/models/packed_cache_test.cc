@@ -207,7 +207,7 @@ TEST_F(ChangingModel, ABrokenFileIsReplaced) {
       {"cut in the middle", [&] { fs::resize_file(first.file, static_cast<std::uintmax_t>(size / 2)); }, true},
       {"empty", [&] { fs::resize_file(first.file, 0); }, true},
       {"of another build", [&] { flip(first.file, 65, 1); }, true},
-      {"somebody else's", [&] { fs::copy_file(weights(), first.file, fs::copy_options::overwrite_existing); }, true},
+      {"of another program", [&] { fs::copy_file(weights(), first.file, fs::copy_options::overwrite_existing); }, true},
   };
   for (const Damage& damage : damages) {
     SCOPED_TRACE(damage.name);

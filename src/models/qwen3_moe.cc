@@ -11,9 +11,9 @@
 //
 // The talker of Qwen3-Omni has one more expert that every row goes to: x += sigmoid(shared_gate(n)) * shared(n), last.
 //
-// Rows that chose the same expert are multiplied together, and an expert that nobody chose is not read. A row meets its
-// experts in ascending order whoever else is in the batch, so that the batch changes no bit. Layers without experts
-// (config.has_experts) have Qwen3's MLP.
+// Rows that chose the same expert are multiplied together, and an expert that no row chose is not read. A row meets its
+// experts in ascending order whichever other rows are in the batch, so that the batch changes no bit. Layers without
+// experts (config.has_experts) have Qwen3's MLP.
 #include <optional>
 
 #include "kernels/routing.h"

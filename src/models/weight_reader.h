@@ -1,8 +1,8 @@
 // Reads a model's tensors by name and shape and remembers the first error, so that an architecture lists its weights as
 // a table instead of a ladder of checks. After an error every answer is an empty view; the maker of the model looks at
 // status() once, before anything is computed. Matrices come as kernels::Weight, quantized and packed on the way where
-// the options of the load say so; meanwhile the file's pages behind them are given back, so that a load never holds two
-// copies of more than kernels::kPackStepBytes of a matrix. What is read is summed while it is read: the store's
+// the options of the load ask for it; meanwhile the file's pages behind them are released, so that a load never holds
+// two copies of more than kernels::kPackStepBytes of a matrix. What is read is summed while it is read: the store's
 // checksum covers every byte that the model computes with. What is read fills a WeightTable, from which a model is read
 // later without a file. Thread safety: one thread at a time.
 #pragma once

@@ -1,4 +1,4 @@
-// Room for `rows` rows of `width` floats, not zeroed. Thread safety: free function.
+// Space for `rows` rows of `width` floats, not zeroed. Thread safety: free function.
 #pragma once
 
 #include <cstdint>

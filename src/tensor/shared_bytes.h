@@ -1,7 +1,7 @@
-// SharedBytes: bytes that nobody changes any more, kept alive by whoever holds them.
+// SharedBytes: bytes that no code changes any more, kept alive by their holders.
 //
 // The owner behind them may be anything: a Buffer, a mapped file, a slot of another process's shared memory that is
-// given back when the last holder releases. Because nobody writes, holders in several threads need no lock, and passing
+// freed when the last holder releases. Because no code writes, holders in several threads need no lock, and passing
 // the bytes on is passing a pointer. The device is part of it, as in TensorView: no code assumes host memory unchecked.
 //
 // Thread safety: values; holders in any thread.
@@ -57,7 +57,7 @@ class SharedBytes {
   Device device_ = Device::kHost;
 };
 
-// An immutable tensor that owns its bytes with whoever else holds them. Dense, row-major.
+// An immutable tensor that owns its bytes with its other holders. Dense, row-major.
 struct SharedTensor {
   DType dtype = DType::kF32;
   Shape shape;

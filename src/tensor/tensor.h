@@ -1,6 +1,6 @@
 // A view of a dense row-major tensor, and the buffer that may own its bytes.
 //
-// A TensorView never owns: whoever made it keeps the bytes alive (a mapped weight file, a Buffer). Views are read-only
+// A TensorView never owns: its maker keeps the bytes alive (a mapped weight file, a Buffer). Views are read-only
 // by default; kernels that write take plain spans or MutableTensorView. The device is part of the view, so that no code
 // may assume host memory without checking.
 //

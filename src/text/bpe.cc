@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kShortWord = 32;     // symbols; up to here a linear search for the best pair beats a heap
-constexpr uint8_t kYes = 1, kNo = 2;  // the values of whole_; 0 is not known yet
+constexpr uint8_t kYes = 1, kNo = 2;  // the values of one_token_; 0 is not known yet
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
@@ -35,14 +35,15 @@ BpeModel::Merge BpeModel::find_merge(int32_t left, int32_t right, bool guarded) 
 void BpeModel::encode(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const {
   if (word.empty()) return;
   // longest_word_ is of the tokens as the file spells them, which is never shorter than their bytes.
-  if (word.size() <= longest_word_ && encode_whole(word, guarded, scratch, out)) return;
+  if (word.size() <= longest_word_ && encode_as_one_token(word, guarded, scratch, out)) return;
   encode_parts(word, guarded, scratch, out);
 }
 
-bool BpeModel::encode_whole(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const {
+bool BpeModel::encode_as_one_token(std::string_view word, bool guarded, BpeScratch& scratch,
+                                   std::vector<int32_t>& out) const {
   const int32_t id = find_word(word);
   if (id == Vocab::kNone || (guarded && is_control(id))) return false;
-  std::atomic<uint8_t>& memo = whole_[static_cast<size_t>(id)];
+  std::atomic<uint8_t>& memo = one_token_[static_cast<size_t>(id)];
   // Relaxed: the answer follows from the immutable model, so threads that race write the same value, and nothing else
   // is published by it.
   const uint8_t known = options_.ignore_merges ? kYes : memo.load(std::memory_order_relaxed);
@@ -54,8 +55,8 @@ bool BpeModel::encode_whole(std::string_view word, bool guarded, BpeScratch& scr
   const size_t before = out.size();
   encode_parts(word, guarded, scratch, out);
   // A guarded word may have been kept from merges; only what holds for every word is remembered.
-  const bool whole = out.size() == before + 1 && out.back() == id;
-  if (whole || !guarded || !control_merges_) memo.store(whole ? kYes : kNo, std::memory_order_relaxed);
+  const bool is_one_token = out.size() == before + 1 && out.back() == id;
+  if (is_one_token || !guarded || !control_merges_) memo.store(is_one_token ? kYes : kNo, std::memory_order_relaxed);
   return true;
 }
 
@@ -125,8 +126,8 @@ void BpeModel::encode_parts(std::string_view word, bool guarded, BpeScratch& scr
   }
   for (size_t begin = 0, end = 0; begin < ids.size(); begin = end) {
     end = begin + 1;
-    // Cut where no merge can cross: the stretches are independent, so the ids are those of the whole word, and most
-    // stretches are short.
+    // Cut where no merge can cross: the stretches are independent, so the ids are those of the complete word, and
+    // most stretches are short.
     while (end < ids.size() && may_join(ids[end - 1], ids[end])) ++end;
     if (end - begin == 1) {
       out.push_back(ids[begin]);

@@ -4,7 +4,7 @@
 // behaviour of Hugging Face tokenizers: of all adjacent pairs the one with the lowest rank is merged first, the
 // leftmost among equals.
 //
-// Built by one thread, then immutable and shared by all threads, except for whole_: a lock-free memo, one byte per
+// Built by one thread, then immutable and shared by all threads, except for one_token_: a lock-free memo, one byte per
 // token, of whether the merges turn the token's own text into just that token (most words of a text are single tokens).
 // Time is O(n log n) in the length of a word.
 #pragma once
@@ -28,7 +28,7 @@ struct BpeOptions {
   bool byte_level = false;     // words are raw bytes, tokens are written in the byte-level alphabet
   bool byte_fallback = false;  // an unknown character becomes its bytes' tokens <0x00>..<0xFF> when all exist
   bool fuse_unk = false;       // neighbouring unknown characters become one unk token
-  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges say
+  bool ignore_merges = false;  // a word that is a token is that token, whatever the merges
   int32_t unk_id = Vocab::kNone;
 };
 
@@ -76,7 +76,7 @@ class BpeModel {
   bool is_control(int32_t id) const { return control_[static_cast<size_t>(id)] != 0; }
   int32_t find_word(std::string_view word) const { return options_.byte_level ? words_.find(word) : vocab_.find(word); }
   Merge find_merge(int32_t left, int32_t right, bool guarded) const;
-  bool encode_whole(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const;
+  bool encode_as_one_token(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const;
   void encode_parts(std::string_view word, bool guarded, BpeScratch& scratch, std::vector<int32_t>& out) const;
   void byte_symbols(std::string_view word, bool guarded, std::vector<int32_t>& ids) const;
   void char_symbols(std::string_view word, bool guarded, std::vector<int32_t>& ids) const;
@@ -101,7 +101,7 @@ class BpeModel {
   std::vector<uint8_t> first_class_;
   std::vector<uint8_t> last_class_;
   std::unique_ptr<std::bitset<65536>> junctions_;
-  std::unique_ptr<std::atomic<uint8_t>[]> whole_;
+  std::unique_ptr<std::atomic<uint8_t>[]> one_token_;  // by id of a word: a memo of whether its merges end in it
 };
 
 }  // namespace millrace

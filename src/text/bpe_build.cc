@@ -34,7 +34,7 @@ BpeModel::BpeModel(const Vocab& vocab, const BpeOptions& options, std::vector<ui
   control_.resize(ids);
   first_class_.resize(ids);
   last_class_.resize(ids);
-  whole_ = std::make_unique<std::atomic<uint8_t>[]>(ids);
+  one_token_ = std::make_unique<std::atomic<uint8_t>[]>(ids);
   byte_ids_.fill(Vocab::kNone);
   fallback_ids_.fill(Vocab::kNone);
 }

@@ -92,8 +92,8 @@ Result<ChatTemplateFiles> read_chat_template_files(const std::string& model_dir)
     if (tools) out.tool_use = ChatTemplateFile{"chat_templates/tool_use.jinja", std::move(*tools)};
     return out;
   }
-  ASSIGN_OR_RETURN(std::optional<Json> own, read_json(model_dir + "/chat_template.json"));
-  if (own) RETURN_IF_ERROR(take_template(*own, "chat_template.json", out).with_prefix(model_dir));
+  ASSIGN_OR_RETURN(std::optional<Json> template_json, read_json(model_dir + "/chat_template.json"));
+  if (template_json) RETURN_IF_ERROR(take_template(*template_json, "chat_template.json", out).with_prefix(model_dir));
   if (!out.main && config) {
     RETURN_IF_ERROR(take_template(*config, "tokenizer_config.json", out).with_prefix(model_dir));
   }

@@ -51,7 +51,7 @@ class Folder {
   fs::path path_;
 };
 
-TEST(ChatTemplate, MarksMessagesAndKeepsKeyOrder) {
+TEST(ChatTemplate, MarksMessagesAndKeepsKeySequence) {
   ChatTemplate chat = parsed(
       "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}<|end|>{% endfor %}"
       "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}");
@@ -188,7 +188,7 @@ TEST(ChatTemplate, MalformedConfigNamesTheFile) {
   }
 }
 
-TEST(ChatValue, ParsesInOrderAndBounded) {
+TEST(ChatValue, ParsesInSequenceAndBounded) {
   auto value = ChatValue::parse(R"({"b":[1,-2,3.5,true,null,"x"],"a":{"k":1},"b2":18446744073709551615})");
   ASSERT_TRUE(value.ok()) << value.status().message();
   EXPECT_FALSE(value->get("a").absent());

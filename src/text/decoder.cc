@@ -169,7 +169,7 @@ DecoderState::DecoderState(const DecoderChain& chain, bool continues_text)
 void DecoderState::push(std::string_view token, std::string& out) {
   if (chain_->join_with_spaces_ && !first_) out += ' ';
   first_ = false;
-  feed(0, std::string(token), out);
+  decode_step(0, std::string(token), out);
 }
 
 void DecoderState::finish(std::string& out) {
@@ -178,15 +178,15 @@ void DecoderState::finish(std::string& out) {
 }
 
 // As deep as there are steps (kMaxComponents).
-void DecoderState::feed(size_t step, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, std::string token, std::string& out) {
   if (step == chain_->steps_.size()) {
     out += token;
     return;
   }
-  std::visit([&](const auto& kind) { feed(step, kind, std::move(token), out); }, chain_->steps_[step]);
+  std::visit([&](const auto& kind) { decode_step(step, kind, std::move(token), out); }, chain_->steps_[step]);
 }
 
-void DecoderState::feed(size_t step, const DecoderChain::ByteLevel&, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, const DecoderChain::ByteLevel&, std::string token, std::string& out) {
   std::string& held = memory_[step].held;
   const std::optional<std::string> bytes = byte_level_bytes(token);
   // A token with a letter outside the byte-level alphabet stands for its own text, as in the reference.
@@ -203,12 +203,12 @@ void DecoderState::feed(size_t step, const DecoderChain::ByteLevel&, std::string
     at += unit.size_bytes;
   }
   held.erase(0, at);
-  if (!ready.empty()) feed(step + 1, std::move(ready), out);
+  if (!ready.empty()) decode_step(step + 1, std::move(ready), out);
 }
 
-// The reference judges a run of byte tokens as a whole: if all of it is UTF-8 it is text, else each byte becomes one
+// The reference decodes a run of byte tokens together: if all of it is UTF-8 it is text, else each byte becomes one
 // U+FFFD.
-void DecoderState::feed(size_t step, const DecoderChain::ByteFallback&, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, const DecoderChain::ByteFallback&, std::string token, std::string& out) {
   if (const int byte = fallback_byte(token); byte >= 0) {
     // Nothing of a run may go out before its end: one bad byte makes all of it replacement characters. Only the tokens
     // of a request bound its length.
@@ -216,28 +216,29 @@ void DecoderState::feed(size_t step, const DecoderChain::ByteFallback&, std::str
     return;
   }
   settle(step, out);
-  feed(step + 1, std::move(token), out);
+  decode_step(step + 1, std::move(token), out);
 }
 
-void DecoderState::feed(size_t step, const DecoderChain::Fuse&, std::string token, std::string& out) {
-  feed(step + 1, std::move(token), out);
+void DecoderState::decode_step(size_t step, const DecoderChain::Fuse&, std::string token, std::string& out) {
+  decode_step(step + 1, std::move(token), out);
 }
 
-void DecoderState::feed(size_t step, const DecoderChain::Replace& replace, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, const DecoderChain::Replace& replace, std::string token, std::string& out) {
   replace_all(token, replace.from, replace.to);
-  feed(step + 1, std::move(token), out);
+  decode_step(step + 1, std::move(token), out);
 }
 
-void DecoderState::feed(size_t step, const DecoderChain::Metaspace& metaspace, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, const DecoderChain::Metaspace& metaspace, std::string token,
+                               std::string& out) {
   Memory& memory = memory_[step];
   // The reference drops the replacement character in the first token. After a Fuse everything is the first token.
   const bool first = memory.count == 0 || step >= chain_->fused_from_;
   memory.count = 1;
   replace_all(token, metaspace.replacement, first && metaspace.drops_first ? "" : " ");
-  feed(step + 1, std::move(token), out);
+  decode_step(step + 1, std::move(token), out);
 }
 
-void DecoderState::feed(size_t step, const DecoderChain::Strip& strip, std::string token, std::string& out) {
+void DecoderState::decode_step(size_t step, const DecoderChain::Strip& strip, std::string token, std::string& out) {
   if (step >= chain_->fused_from_) {
     strip_fused(step, strip, std::move(token), out);
     return;
@@ -245,7 +246,7 @@ void DecoderState::feed(size_t step, const DecoderChain::Strip& strip, std::stri
   // Before a Fuse the reference strips each token by itself.
   strip_start(token, strip.content, strip.start);
   strip_stop(token, strip.content, strip.stop);
-  feed(step + 1, std::move(token), out);
+  decode_step(step + 1, std::move(token), out);
 }
 
 // At the start, `count` copies of the content are gone already; at the end, up to `stop` copies are held until
@@ -269,7 +270,7 @@ void DecoderState::strip_fused(size_t step, const DecoderChain::Strip& strip, st
   // certain.
   memory.held = text.substr(end);
   text.resize(end);
-  if (!text.empty()) feed(step + 1, std::move(text), out);
+  if (!text.empty()) decode_step(step + 1, std::move(text), out);
 }
 
 void DecoderState::settle(size_t step, std::string& out) {
@@ -279,14 +280,14 @@ void DecoderState::settle(size_t step, std::string& out) {
   memory.held.clear();
   const DecoderChain::Step& kind = chain_->steps_[step];
   if (std::holds_alternative<DecoderChain::ByteLevel>(kind)) {
-    feed(step + 1, utf8_lossy(held), out);
+    decode_step(step + 1, utf8_lossy(held), out);
   } else if (std::holds_alternative<DecoderChain::ByteFallback>(kind)) {
     std::string text = held;
     if (utf8_find_invalid(held) != std::string_view::npos) {
       text.clear();
       for (size_t i = 0; i < held.size(); ++i) text.append(kReplacementCharacter);
     }
-    feed(step + 1, std::move(text), out);
+    decode_step(step + 1, std::move(text), out);
   }
   // What Strip holds at the end is what it strips.
 }

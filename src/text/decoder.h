@@ -1,9 +1,9 @@
 // DecoderChain and DecoderState: the "decoder" of a tokenizer.json, run as a stream.
 //
-// The chain is immutable and shared; a state belongs to one output text and one thread. Feeding all tokens and then
-// finish() gives exactly what Hugging Face's decoder gives for the list of tokens, and every piece on the way is valid
+// The chain is immutable and shared; a state belongs to one output text and one thread. Pushing all tokens and then
+// finish() gives exactly what Hugging Face's decoder gives for the list of tokens, and every text on the way is valid
 // UTF-8 that no later token changes. Once a Fuse (or ByteLevel, which fuses too) has been passed, the steps after it
-// see one long token of which the pieces are the stretches known so far.
+// see one long token of which each text is a stretch known so far.
 #pragma once
 
 #include <cstddef>
@@ -57,7 +57,7 @@ class DecoderChain {
 
 class DecoderState {
  public:
-  // `continues_text`: what is fed stands behind other text, so the steps that touch a text's start do nothing.
+  // `continues_text`: what is pushed follows other text, so the steps that touch a text's start do nothing.
   explicit DecoderState(const DecoderChain& chain, bool continues_text = false);
 
   // Appends to `out` what the token makes ready.
@@ -71,13 +71,13 @@ class DecoderState {
     bool done = false;  // nothing is left to strip at the start
   };
 
-  void feed(size_t step, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::ByteLevel&, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::ByteFallback&, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::Fuse&, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::Replace& replace, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::Strip& strip, std::string token, std::string& out);
-  void feed(size_t step, const DecoderChain::Metaspace& metaspace, std::string token, std::string& out);
+  void decode_step(size_t step, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::ByteLevel&, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::ByteFallback&, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::Fuse&, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::Replace& replace, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::Strip& strip, std::string token, std::string& out);
+  void decode_step(size_t step, const DecoderChain::Metaspace& metaspace, std::string token, std::string& out);
   void strip_fused(size_t step, const DecoderChain::Strip& strip, std::string text, std::string& out);
   void settle(size_t step, std::string& out);
 

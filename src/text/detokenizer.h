@@ -1,10 +1,10 @@
 // IncrementalDetokenizer: the ids of one request, one after the other, to text that can be sent at once.
 //
 // Owned by the request that it belongs to and used by one thread at a time; it shares the immutable Tokenizer.
-// Invariants: each piece is valid UTF-8; no piece holds a part of a character, nor U+FFFD for a character that a later
-// id completes; the pieces joined equal tokenizer.decode(all ids), or where text stands before them, what they add to
-// it. Byte-fallback tokens (<0xE4>) are therefore held until the run of such tokens ends, because the decoder judges a
-// run as a whole.
+// Invariants: each text is valid UTF-8; no text holds a part of a character, nor U+FFFD for a character that a later
+// id completes; the texts joined equal tokenizer.decode(all ids), or where text stands before them, what they add to
+// it. Byte-fallback tokens (<0xE4>) are therefore held until the run of such tokens ends, because only then does
+// the decoder know whether the run is UTF-8.
 #pragma once
 
 #include <cstdint>

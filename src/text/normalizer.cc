@@ -44,12 +44,12 @@ void strip(MarkedText& text, bool left, bool right) {
 template <typename Emit>
 void map_characters(MarkedText& text, Emit emit) {
   MarkedText out;
-  std::string piece;
+  std::string mapped;
   for (size_t at = 0; at < text.bytes.size();) {
     const CodePoint c = utf8_at(text.bytes, at);
-    piece.clear();
-    emit(piece, c.value);
-    out.append(piece, text.marked() && text.untrusted[at] != 0, text.marked());
+    mapped.clear();
+    emit(mapped, c.value);
+    out.append(mapped, text.marked() && text.untrusted[at] != 0, text.marked());
     at += c.size_bytes;
   }
   text = std::move(out);
@@ -145,8 +145,8 @@ Status NormalizerChain::apply(MarkedText& text, RegexScratch& scratch) const {
       if (text.bytes.empty()) continue;
       text.bytes.insert(0, prepend->content);
       if (text.marked()) text.untrusted.insert(text.untrusted.begin(), prepend->content.size(), 0);
-    } else if (const auto* sides = std::get_if<Strip>(&step)) {
-      strip(text, sides->left, sides->right);
+    } else if (const auto* strip_ends = std::get_if<Strip>(&step)) {
+      strip(text, strip_ends->left, strip_ends->right);
     } else if (std::holds_alternative<Lowercase>(step)) {
       map_characters(text, [](std::string& out, char32_t c) { append_lowercase(out, c); });
     } else {

@@ -19,8 +19,8 @@ Result<int32_t> token_id(const Json& value, std::string_view where) {
   return static_cast<int32_t>(id);
 }
 
-Status append_special(const Json& piece, const Json& tokens, std::vector<int32_t>& out) {
-  ASSIGN_OR_RETURN(const std::string name, required_string(piece, "id"));
+Status append_special(const Json& special, const Json& tokens, std::vector<int32_t>& out) {
+  ASSIGN_OR_RETURN(const std::string name, required_string(special, "id"));
   const Json* entry = json_find(tokens, name);
   if (entry == nullptr || !entry->is_object())
     return invalid_argument("special_tokens has no \"{}\", which single names", name);
@@ -40,12 +40,12 @@ Status apply_template(const Json& json, PostProcessor& out) {
   if (tokens == nullptr || !tokens->is_object()) return invalid_argument("special_tokens is missing; wanted an object");
   std::vector<int32_t> before, after;
   bool seen = false;
-  for (const Json& piece : *single) {
-    if (!piece.is_object())
-      return invalid_argument("an entry of single is a {}; wanted an object", json_type_name(piece));
-    if (const Json* special = json_find(piece, "SpecialToken"); special != nullptr && special->is_object()) {
+  for (const Json& entry : *single) {
+    if (!entry.is_object())
+      return invalid_argument("an entry of single is a {}; wanted an object", json_type_name(entry));
+    if (const Json* special = json_find(entry, "SpecialToken"); special != nullptr && special->is_object()) {
       RETURN_IF_ERROR(append_special(*special, *tokens, seen ? after : before));
-    } else if (json_find(piece, "Sequence") != nullptr) {
+    } else if (json_find(entry, "Sequence") != nullptr) {
       if (seen) return error(StatusCode::kUnsupported, "single names the sequence twice; wanted once");
       seen = true;
     } else {
@@ -76,7 +76,7 @@ Status apply_pair(const Json& json, PostProcessor& out) {
 Status apply(const Json& json, int depth, PostProcessor& out) {
   ASSIGN_OR_RETURN(const std::string type, component_type(json));
   if (depth > kMaxComponentDepth) return invalid_argument("Sequences are nested deeper than {}", kMaxComponentDepth);
-  if (type == "ByteLevel") return ok_status();  // it trims offsets, which nobody here asks for
+  if (type == "ByteLevel") return ok_status();  // it trims offsets, which are not used here
   if (type == "TemplateProcessing") return apply_template(json, out).with_prefix(type);
   if (type == "RobertaProcessing" || type == "BertProcessing") return apply_pair(json, out).with_prefix(type);
   if (type == "Sequence") {

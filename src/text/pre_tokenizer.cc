@@ -35,26 +35,26 @@ class PreTokenizerChain::Run {
   const Sink& sink_;
 };
 
-// Joins and drops the pieces between and at the matches as a behavior asks, and hands the results to the next step.
-class PreTokenizerChain::Pieces {
+// Joins and drops the texts between and at the matches as a behavior asks, and hands the results to the next step.
+class PreTokenizerChain::Splitter {
  public:
-  Pieces(Run& run, size_t step, std::string_view word, bool at_start, Behavior behavior)
+  Splitter(Run& run, size_t step, std::string_view word, bool at_start, Behavior behavior)
       : run_(run), step_(step), word_(word), at_start_(at_start), behavior_(behavior) {}
 
   // Everything from the last match up to `begin` is no match; [begin, end) is one.
   Status match(size_t begin, size_t end, bool invert) {
-    if (begin > done_) RETURN_IF_ERROR(piece(done_, begin, invert));
+    if (begin > done_) RETURN_IF_ERROR(add(done_, begin, invert));
     done_ = end;
-    return piece(begin, end, !invert);
+    return add(begin, end, !invert);
   }
 
   Status finish(bool invert) {
-    if (done_ < word_.size()) RETURN_IF_ERROR(piece(done_, word_.size(), invert));
+    if (done_ < word_.size()) RETURN_IF_ERROR(add(done_, word_.size(), invert));
     return settle();
   }
 
  private:
-  Status piece(size_t begin, size_t end, bool is_match) {
+  Status add(size_t begin, size_t end, bool is_match) {
     const bool before = held_ && held_match_;
     switch (behavior_) {
       case Behavior::kRemoved:
@@ -109,14 +109,14 @@ class PreTokenizerChain::Pieces {
 
 Status PreTokenizerChain::Run::cut(const Split& split, size_t step, std::string_view word, bool at_start) {
   RegexMatches matches(split.pattern, scratch_.regex, word);
-  Pieces pieces(*this, step, word, at_start, split.behavior);
+  Splitter splitter(*this, step, word, at_start, split.behavior);
   size_t begin = 0, end = 0;
   while (true) {
     ASSIGN_OR_RETURN(const bool found, matches.next(begin, end));
     if (!found) break;
-    RETURN_IF_ERROR(pieces.match(begin, end, split.invert));
+    RETURN_IF_ERROR(splitter.match(begin, end, split.invert));
   }
-  return pieces.finish(split.invert);
+  return splitter.finish(split.invert);
 }
 
 Status PreTokenizerChain::Run::cut(const ByteLevel& byte_level, size_t step, std::string_view word, bool at_start) {
@@ -129,9 +129,9 @@ Status PreTokenizerChain::Run::cut(const ByteLevel& byte_level, size_t step, std
 Status PreTokenizerChain::Run::cut(const Metaspace& metaspace, size_t step, std::string_view word, bool at_start) {
   std::string& rewritten = scratch_.rewritten[step];
   rewritten.clear();
-  const bool there = word.starts_with(' ') || word.starts_with(metaspace.replacement);
+  const bool has_prefix = word.starts_with(' ') || word.starts_with(metaspace.replacement);
   const bool wanted = metaspace.prepend == Prepend::kAlways || (metaspace.prepend == Prepend::kFirst && at_start);
-  if (wanted && !there) rewritten.append(metaspace.replacement);
+  if (wanted && !has_prefix) rewritten.append(metaspace.replacement);
   for (const char c : word) {
     if (c == ' ') {
       rewritten.append(metaspace.replacement);
@@ -141,22 +141,22 @@ Status PreTokenizerChain::Run::cut(const Metaspace& metaspace, size_t step, std:
   }
   if (!metaspace.split) return apply(step + 1, rewritten, at_start);
   const std::string_view text = rewritten;
-  Pieces pieces(*this, step, text, at_start, Behavior::kMergedWithNext);
+  Splitter splitter(*this, step, text, at_start, Behavior::kMergedWithNext);
   const size_t size = metaspace.replacement.size();
   for (size_t at = 0; (at = text.find(metaspace.replacement, at)) != std::string_view::npos; at += size) {
-    RETURN_IF_ERROR(pieces.match(at, at + size, false));
+    RETURN_IF_ERROR(splitter.match(at, at + size, false));
   }
-  return pieces.finish(false);
+  return splitter.finish(false);
 }
 
 Status PreTokenizerChain::Run::cut(const CharacterSplit& split, size_t step, std::string_view word, bool at_start) {
-  Pieces pieces(*this, step, word, at_start, split.behavior);
+  Splitter splitter(*this, step, word, at_start, split.behavior);
   for (size_t at = 0; at < word.size();) {
     const CodePoint c = utf8_at(word, at);
-    if (split.matches(c.value)) RETURN_IF_ERROR(pieces.match(at, at + c.size_bytes, false));
+    if (split.matches(c.value)) RETURN_IF_ERROR(splitter.match(at, at + c.size_bytes, false));
     at += c.size_bytes;
   }
-  return pieces.finish(false);
+  return splitter.finish(false);
 }
 
 // \w+|[^\w\s]+ : runs of word characters and runs of what is neither that nor space.

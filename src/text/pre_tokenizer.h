@@ -60,7 +60,7 @@ class PreTokenizerChain {
   using Step = std::variant<Split, ByteLevel, Metaspace, CharacterSplit, Whitespace>;
 
   class Run;
-  class Pieces;
+  class Splitter;
 
   Status parse_into(const Json& json, int depth);
   Status parse_step(const std::string& type, const Json& json);

@@ -60,9 +60,9 @@ class Regex {
     size_t end = 0;
   };
   // The leftmost match in `text` (valid UTF-8) that starts at `from` or later and is not empty. `may_continue`: the
-  // text may grow, and kPartial says from where on a longer text might match or match otherwise; a place before that
-  // never will. `steps`: how much the search may do, less what it did; see kRegexStepBytes. kGaveUp: that was too
-  // little. The count is the same on every machine. Only for a pattern of compile_perl().
+  // text may grow, and kPartial gives the position from which a longer text might match or match otherwise; a position
+  // before that never will. `steps`: how much the search may do, less what it did; see kRegexStepBytes. kGaveUp: that
+  // was too little. The count is the same on every machine. Only for a pattern of compile_perl().
   Found find(RegexScratch& scratch, std::string_view text, size_t from, bool may_continue, uint64_t& steps) const;
 
   size_t code_bytes() const;

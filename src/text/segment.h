@@ -1,4 +1,4 @@
-// A piece of a rendered prompt and where its bytes came from.
+// A segment of a rendered prompt and where its bytes came from.
 //
 // Trusted text was written by the chat template (or is a token name of the model); untrusted text came with the
 // request. The tokenizer recognises special tokens in trusted segments only, so a user who types <|im_end|> cannot

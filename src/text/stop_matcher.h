@@ -1,4 +1,4 @@
-// StopMatcher: everything that ends a request by what its output says: stop strings and stop_regex patterns together.
+// StopMatcher: everything that ends a request by its output's text: stop strings and stop_regex patterns together.
 //
 // Owned by one request, used by one thread at a time. The text pushed may be cut anywhere.
 // Invariants: no byte of the match that ends the request is ever emitted (unless include_stop, then all of it), nor any

@@ -20,12 +20,12 @@ struct Seen {
   std::vector<std::string> emitted;
 };
 
-// Pushes `text` in pieces of 0 to `longest` bytes; characters may be cut.
+// Pushes `text` in chunks of 0 to `longest` bytes; characters may be cut.
 Seen stream(StopMatcher matcher, std::string_view text, size_t longest, std::mt19937& random) {
   Seen seen;
   const auto take = [&](const StopMatcher::Output& out) {
     EXPECT_TRUE(out.status.ok()) << out.status.message();
-    EXPECT_FALSE(seen.matched && (out.matched_text || !out.emit.empty())) << "news after the end";
+    EXPECT_FALSE(seen.matched && (out.matched_text || !out.emit.empty())) << "output after the end";
     seen.text += out.emit;
     seen.emitted.push_back(out.emit);
     if (out.matched_text) seen.matched = out.matched_text;
@@ -64,8 +64,8 @@ TEST(StopMatcherTest, EqualsALookAtTheOutputAfterEachCharacter) {
       ASSERT_EQ(seen.matched, row[5].is_null() ? std::nullopt : std::optional(row[5].get<std::string>())) << text;
       // Nothing is emitted that the whole output takes back: what is emitted early is a prefix of what is wanted.
       std::string so_far;
-      for (const std::string& piece : seen.emitted) {
-        so_far += piece;
+      for (const std::string& chunk : seen.emitted) {
+        so_far += chunk;
         ASSERT_TRUE(wanted.starts_with(so_far)) << text;
       }
     }

@@ -7,10 +7,10 @@
 namespace millrace {
 namespace {
 
-// The window keeps this much before the first open place: a look-behind never sees the window's own beginning, which
+// The window keeps this much before the first open position: a look-behind never sees the window's own beginning, which
 // it would take for the beginning of the output. (+ 1 character: so that ^ inside the look-behind cannot match there.)
 constexpr size_t kContextBytes = (kMaxStopRegexLookbehindChars + 1) * 4;
-// The window is cut when so much more than that has gathered, so that moving it costs little for each character.
+// The window is cut when it holds so much more than that, so that moving it costs little for each character.
 constexpr size_t kSlackBytes = 4096;
 constexpr char kStandIn = '\x1A';
 
@@ -20,7 +20,7 @@ RegexScratch& scratch() {
   return instance;
 }
 
-// Where the character class that opens at `at` ends: the place of its ].
+// Where the character class that opens at `at` ends: the position of its ].
 size_t class_end(std::string_view pattern, size_t at) {
   ++at;
   if (at < pattern.size() && pattern[at] == '^') ++at;
@@ -37,7 +37,7 @@ size_t class_end(std::string_view pattern, size_t at) {
 }
 
 // \K moves a match's start, \G asks where the search began, and the verbs steer the search from one start to the next:
-// all three would tell how we search, not what the text is.
+// all three depend on how the search runs, not on the text.
 Status refuse_unclear(std::string_view pattern) {
   for (size_t at = 0; at < pattern.size(); ++at) {
     if (pattern[at] == '\\') {

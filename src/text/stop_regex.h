@@ -6,17 +6,18 @@
 // far. So
 //   - the result does not depend on tokens or on how the text is cut into pushes;
 //   - a greedy pattern does not wait: "a+" stops at the first a; $, \b and (?!...) see the end of the output so far;
-//   - of several places in one pattern's output so far the leftmost match counts, as always; of several patterns that
+//   - of several matches of one pattern in the output so far the leftmost counts, as always; of several patterns that
 //     match after the same character, the one whose match starts first, then the one given first;
 //   - an empty match is no match: "x*" stops at the first x, "$" never stops;
 //   - a match must start within the last kMaxStopRegexMatchBytes of the output so far: what lies before is released and
 //     no longer looked at, except by look-behinds (of kMaxStopRegexLookbehindChars each).
-// open_from() tells from where on the text may still become part of a match; the text before never will.
+// open_from() is the position from which the text may still become part of a match; the text before never will.
 //
-// Cost. A character costs each pattern a search from open_from() on, not from the beginning of the output; a place that
-// cannot start a match any more is never tried again. The steps (text/regex.h) of all patterns together are bounded for
-// each character of the output; what one does not use, later ones may, up to a limit. Patterns that need more, such as
-// (a+)+[bc] on a long run of a, give up: push_character() reports it, and the request ends with that error.
+// Cost. A character costs each pattern a search from open_from() on, not from the beginning of the output; a position
+// that cannot start a match any more is never tried again. The steps (text/regex.h) of all patterns together are
+// bounded for each character of the output; what one does not use, later ones may, up to a limit. Patterns that need
+// more, such as (a+)+[bc] on a long run of a, give up: push_character() reports it, and the request ends with that
+// error.
 //
 // Owned by one request, used by one thread at a time.
 #pragma once

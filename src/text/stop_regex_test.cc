@@ -61,7 +61,7 @@ void expect_same(const std::string& pattern, const std::string& text, size_t fir
 }
 
 // The match comes at the text's end, thousands of bytes after the beginning that ^ and \A mean.
-TEST(StopRegexTest, LongOutputsEqualASearchOfTheWhole) {
+TEST(StopRegexTest, LongOutputsEqualASearchOfAllText) {
   std::mt19937 random(9);
   for (const char* pattern :
        {"X[a-z]*Y", "(?s)<a>.*</a>", "^X", "\\AX", "(?<=^X)Y", "(?<=[a-z]{250})X", "(?<![a-z]{200}Z)XY", "\\bXY",
@@ -124,7 +124,7 @@ TEST(StopRegexTest, PatternsThatNeedTooManyStepsGiveUp) {
   }
 }
 
-TEST(StopRegexTest, RefusalsSayWhatAndWhere) {
+TEST(StopRegexTest, RefusalsNameWhatAndWhere) {
   const auto refused = [](const std::string& pattern, std::string_view part) {
     const Status status = check_stop_regex(pattern);
     EXPECT_EQ(status.code(), StatusCode::kInvalidArgument) << pattern.substr(0, 80);

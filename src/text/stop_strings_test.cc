@@ -29,7 +29,7 @@ Wanted model(const std::string& text, const std::vector<std::string>& stops, boo
   return {text, std::nullopt};
 }
 
-TEST(StopStringsTest, EqualsASearchOfTheWholeText) {
+TEST(StopStringsTest, EqualsASearchOfTheCompleteText) {
   std::mt19937 random(7);
   const auto word = [&](size_t longest) {
     std::string text(1 + random() % longest, 'a');
@@ -84,7 +84,7 @@ TEST(StopStringsTest, HoldsOnlyWhatMayBecomeAStop) {
 }
 
 // Patterns that begin, end and repeat alike, as long and as many as they may be.
-TEST(StopStringsTest, TheLargestSetsEqualASearchOfTheWholeText) {
+TEST(StopStringsTest, TheLargestSetsEqualASearchOfTheCompleteText) {
   std::mt19937 random(8);
   for (int round = 0; round < 30; ++round) {
     std::vector<std::string> stops;

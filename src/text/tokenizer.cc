@@ -66,7 +66,7 @@ class Encoder {
     for (size_t at = 0; at < text.size();) {
       const bool found = plain_.find(text, at, allowed, match);
       const size_t end = found ? match.begin : text.size();
-      if (end > at) RETURN_IF_ERROR(piece(text, at, end, untrusted));
+      if (end > at) RETURN_IF_ERROR(encode_part(text, at, end, untrusted));
       if (!found) break;
       out.push_back(match.token->id);
       at = match.end;
@@ -75,25 +75,25 @@ class Encoder {
   }
 
  private:
-  Status piece(std::string_view text, size_t begin, size_t end, const UntrustedRanges& untrusted) {
+  Status encode_part(std::string_view text, size_t begin, size_t end, const UntrustedRanges& untrusted) {
     guarded_ = !parse_special_ || untrusted.overlap(begin, end);
     if (normalizer_.empty() && normalized_.empty()) return words(text.substr(begin, end - begin), begin == 0);
-    MarkedText piece{std::string(text.substr(begin, end - begin)), {}};
-    if (normalized_.has_control() && untrusted.overlap(begin, end)) piece.untrusted = untrusted.flags(begin, end);
-    RETURN_IF_ERROR(normalizer_.apply(piece, scratch_.regex));
-    return normalized_piece(piece, begin == 0);
+    MarkedText normalized{std::string(text.substr(begin, end - begin)), {}};
+    if (normalized_.has_control() && untrusted.overlap(begin, end)) normalized.untrusted = untrusted.flags(begin, end);
+    RETURN_IF_ERROR(normalizer_.apply(normalized, scratch_.regex));
+    return encode_normalized(normalized, begin == 0);
   }
 
-  Status normalized_piece(const MarkedText& piece, bool at_start) {
+  Status encode_normalized(const MarkedText& normalized, bool at_start) {
     const auto allowed = [&](const AddedToken& token, size_t begin, size_t end) {
       if (!token.control) return true;
-      const auto flags = piece.untrusted.begin();
+      const auto flags = normalized.untrusted.begin();
       const bool forged =
-          piece.marked() && std::any_of(flags + static_cast<ptrdiff_t>(begin), flags + static_cast<ptrdiff_t>(end),
-                                        [](uint8_t flag) { return flag != 0; });
+          normalized.marked() && std::any_of(flags + static_cast<ptrdiff_t>(begin), flags + static_cast<ptrdiff_t>(end),
+                                             [](uint8_t flag) { return flag != 0; });
       return parse_special_ && !forged;
     };
-    const std::string_view text = piece.bytes;
+    const std::string_view text = normalized.bytes;
     AddedTokenSet::Match match;
     for (size_t at = 0; at < text.size();) {
       const bool found = normalized_.find(text, at, allowed, match);

@@ -215,7 +215,7 @@ TEST_P(GoldenTest, DecodesRandomIds) {
   EXPECT_EQ(skipped.hex(), golden_["decode_skipping"].get<std::string>());
 }
 
-// The pieces of the stream are whole characters, never a premature U+FFFD, and join to what decode gives for all ids,
+// The texts of the stream are complete characters, never a premature U+FFFD, and join to what decode gives for all ids,
 // which the tests above compare with the oracle.
 TEST_P(GoldenTest, StreamsWhatItDecodes) {
   const auto lists = random_ids();
@@ -224,9 +224,9 @@ TEST_P(GoldenTest, StreamsWhatItDecodes) {
       IncrementalDetokenizer detokenizer(tokenizer_, skip);
       std::string joined;
       for (const int32_t id : lists[i]) {
-        const std::string piece = detokenizer.push(id);
-        EXPECT_EQ(utf8_find_invalid(piece), std::string::npos);
-        joined += piece;
+        const std::string added = detokenizer.push(id);
+        EXPECT_EQ(utf8_find_invalid(added), std::string::npos);
+        joined += added;
       }
       joined += detokenizer.finish();
       EXPECT_EQ(joined, tokenizer_->decode(lists[i], skip));

@@ -285,7 +285,7 @@ Status Loader::load_config(const Json& config) {
     RETURN_IF_ERROR(json_read(config, "add_bos_token", add));
     impl_->add_bos_token = add;
   }
-  double length = 0;  // old files say 1e30 for "no limit"
+  double length = 0;  // old files have 1e30 for "no limit"
   RETURN_IF_ERROR(json_read(config, "model_max_length", length));
   // Read as a double, because 1e30 does not fit an integer; what is below is exact in 53 bits.
   constexpr double kNoLimit = 1e15;

@@ -13,8 +13,8 @@
 namespace millrace {
 namespace {
 
-constexpr std::size_t kMaxPieceBytes = 1024;  // SentencePiece's own limit is far lower
-constexpr std::string_view kMark = "\u2581";  // SentencePiece's space
+constexpr std::size_t kMaxSentencePieceBytes = 1024;  // SentencePiece's own limit is far lower
+constexpr std::string_view kMark = "\u2581";          // SentencePiece's space
 
 TokenKind kind_of(const TokenizerTables& tables, std::size_t id) {
   return tables.kinds.empty() ? TokenKind::kNormal : static_cast<TokenKind>(tables.kinds[id]);
@@ -62,9 +62,9 @@ Status check(const TokenizerTables& tables) {
     if (!std::isfinite(tables.scores[i])) {
       return invalid_argument("scores[{}] is {}; wanted a finite number", i, tables.scores[i]);
     }
-    if (tables.tokens[i].size() > kMaxPieceBytes) {
+    if (tables.tokens[i].size() > kMaxSentencePieceBytes) {
       return error(StatusCode::kTooLarge, "tokens[{}] has {} bytes; wanted at most {}", i, tables.tokens[i].size(),
-                   kMaxPieceBytes);
+                   kMaxSentencePieceBytes);
     }
   }
   if (!tables.unk) return invalid_argument("unknown_token_id is missing; wanted the id of the unknown token");
@@ -105,12 +105,12 @@ void Writer::add_vocab() {
     if (is_added(kind_of(tables_, id))) made.emplace(tables_.tokens[id], id);
   }
   std::unordered_set<std::size_t> wanted;
-  std::string whole;
+  std::string merged;
   for (const std::string& merge : tables_.merges) {
     if (made.empty()) break;
-    whole = merge;
-    if (const std::size_t space = whole.find(' ', 1); space != std::string::npos) whole.erase(space, 1);
-    if (const auto at = made.find(whole); at != made.end()) wanted.insert(at->second);
+    merged = merge;
+    if (const std::size_t space = merged.find(' ', 1); space != std::string::npos) merged.erase(space, 1);
+    if (const auto at = made.find(merged); at != made.end()) wanted.insert(at->second);
   }
   for (std::size_t id = 0; id < tables_.tokens.size(); ++id) {
     const TokenKind kind = kind_of(tables_, id);
@@ -262,11 +262,11 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
   std::vector<Merge> merges;
   for (std::size_t id = 0; id < tables.tokens.size(); ++id) {
     if (!takes_part(id)) continue;
-    const std::string_view whole = tables.tokens[id];
+    const std::string_view token = tables.tokens[id];
     const std::size_t first = merges.size();
-    for (std::size_t cut = 1; cut < whole.size(); ++cut) {
-      if (utf8_is_continuation(whole[cut])) continue;
-      const auto left = ids.find(whole.substr(0, cut)), right = ids.find(whole.substr(cut));
+    for (std::size_t cut = 1; cut < token.size(); ++cut) {
+      if (utf8_is_continuation(token[cut])) continue;
+      const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;
       merges.push_back({left->first, right->first, tables.scores[id], left->second, right->second});
     }

@@ -46,7 +46,7 @@ Result<TokenizerJson> tokenizer_json_of(const TokenizerTables& tables);
 Result<std::shared_ptr<const Tokenizer>> tokenizer_from_tables(const TokenizerTables& tables);
 
 // The other way round, for writing a file: `rows` is the number of the model's embedding rows; ids without a token
-// become unused "[PADn]". kUnsupported: the tokenizer does something that the tables cannot say; the error names it.
+// become unused "[PADn]". kUnsupported: the tokenizer does something that the tables cannot hold; the error names it.
 Result<TokenizerTables> tables_of_tokenizer(std::string_view tokenizer_json, std::string_view config_json,
                                             int64_t rows);
 // From `dir`/tokenizer.json and tokenizer_config.json.
@@ -61,15 +61,15 @@ struct PreTokenizerRules {
   std::string_view json;
   bool nfc = false;            // the text is normalized first
   bool ignore_merges = false;  // a word that is a token is that token
-  bool add_bos = false;        // where the file does not say
+  bool add_bos = false;        // where the file has no such field
 };
 const PreTokenizerRules* find_pre_tokenizer(std::string_view name);
 // The rules whose pre-tokenizer, normalizer and ignore_merges are these (as JSON); nullptr: none.
 const PreTokenizerRules* match_pre_tokenizer(std::string_view pre_tokenizer, std::string_view normalizer,
                                              bool ignore_merges);
 
-// SentencePiece merges as the published tokenizer.json files of such models have them: every split of a piece into two
-// pieces, best score first, equals by the ids of piece and halves.
+// SentencePiece merges as the published tokenizer.json files of such models have them: every split of a token into two
+// tokens, best score first, equals by the ids of token and halves.
 std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const TokenizerTables& tables);
 
 }  // namespace millrace

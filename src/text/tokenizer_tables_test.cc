@@ -68,11 +68,11 @@ TEST_P(TablesTest, KeepTheIdsOfHuggingFace) {
     const auto plain = (*tokenizer)->encode(corpus[i], {.add_special_tokens = false});
     ASSERT_TRUE(plain.ok());
     EXPECT_EQ(*plain, wanted);
-    std::vector<int32_t> whole = golden["prefix"];
-    whole.insert(whole.end(), wanted.begin(), wanted.end());
+    std::vector<int32_t> with_prefix = golden["prefix"];
+    with_prefix.insert(with_prefix.end(), wanted.begin(), wanted.end());
     const auto marked = (*tokenizer)->encode(corpus[i]);
     ASSERT_TRUE(marked.ok());
-    EXPECT_EQ(*marked, whole);
+    EXPECT_EQ(*marked, with_prefix);
     EXPECT_EQ((*tokenizer)->decode(wanted, false), golden["decoded"].value(std::to_string(i), corpus[i]));
   }
 }
@@ -91,7 +91,7 @@ TokenizerTables small_bytes() {
   return t;
 }
 
-TokenizerTables small_pieces() {
+TokenizerTables small_sentencepiece() {
   TokenizerTables t;
   t.model = "llama";
   t.tokens = {"<unk>", "<s>", "a", "b", "ab", "\u2581"};
@@ -111,15 +111,15 @@ TEST(TokenizerTables, SmallOnes) {
   EXPECT_FALSE((*bytes)->is_special(6));
   EXPECT_FALSE((*bytes)->has_token(7));
   EXPECT_EQ((*bytes)->eos_id(), 5);
-  TokenizerTables t = small_pieces();
-  auto pieces = tokenizer_from_tables(t);
-  ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
-  EXPECT_EQ(*(*pieces)->encode("ab z"), (std::vector<int32_t>{1, 5, 4, 5, 0}));
+  TokenizerTables t = small_sentencepiece();
+  auto sentencepiece = tokenizer_from_tables(t);
+  ASSERT_TRUE(sentencepiece.ok()) << sentencepiece.status().to_string();
+  EXPECT_EQ(*(*sentencepiece)->encode("ab z"), (std::vector<int32_t>{1, 5, 4, 5, 0}));
   t.add_bos = false;
   t.add_space_prefix = false;
-  pieces = tokenizer_from_tables(t);
-  ASSERT_TRUE(pieces.ok()) << pieces.status().to_string();
-  EXPECT_EQ(*(*pieces)->encode("ab"), (std::vector<int32_t>{4}));
+  sentencepiece = tokenizer_from_tables(t);
+  ASSERT_TRUE(sentencepiece.ok()) << sentencepiece.status().to_string();
+  EXPECT_EQ(*(*sentencepiece)->encode("ab"), (std::vector<int32_t>{4}));
 }
 
 void expect_refused(const TokenizerTables& tables, StatusCode code, const std::string& part) {
@@ -152,13 +152,13 @@ TEST(TokenizerTables, WrongOnesAreRefused) {
   t = small_bytes();
   t.tokens[2] = "\xff";
   expect_refused(t, StatusCode::kInvalidArgument, "tokens[2] is not UTF-8");
-  t = small_pieces();
+  t = small_sentencepiece();
   t.scores.pop_back();
   expect_refused(t, StatusCode::kInvalidArgument, "scores has 5 entries; wanted 6");
-  t = small_pieces();
+  t = small_sentencepiece();
   t.scores[2] = std::numeric_limits<float>::quiet_NaN();
   expect_refused(t, StatusCode::kInvalidArgument, "scores[2] is nan");
-  t = small_pieces();
+  t = small_sentencepiece();
   t.unk = std::nullopt;
   expect_refused(t, StatusCode::kInvalidArgument, "unknown_token_id is missing");
   // What only the reader of tokenizer.json sees.
@@ -170,7 +170,7 @@ TEST(TokenizerTables, WrongOnesAreRefused) {
   EXPECT_FALSE(tokenizer_from_tables(t).ok());
 }
 
-TEST(TokenizerTables, WhatTheTablesCannotSayIsRefused) {
+TEST(TokenizerTables, WhatTheTablesCannotHoldIsRefused) {
   const auto json = tokenizer_json_of(small_bytes());
   ASSERT_TRUE(json.ok());
   ASSERT_TRUE(tables_of_tokenizer(json->tokenizer, json->config, 8).ok());

@@ -1,5 +1,5 @@
-// tokenizer.json to tables. What the tables cannot say is refused, and what they say is compared with the file: a GGUF
-// whose ids differ from the folder's would be worse than none.
+// tokenizer.json to tables. What the tables cannot hold is refused, and what they hold is compared with the file: a
+// GGUF whose ids differ from the folder's would be worse than none.
 #include <algorithm>
 #include <fstream>
 #include <iterator>
@@ -18,7 +18,7 @@ namespace {
 using Merges = std::vector<std::pair<std::string, std::string>>;
 
 Status cannot(std::string_view what) {
-  return error(StatusCode::kUnsupported, "tokenizer.json: {}; wanted what a GGUF file can say", what);
+  return error(StatusCode::kUnsupported, "tokenizer.json: {}; wanted what a GGUF file can hold", what);
 }
 
 const Json& member(const Json& json, const char* name) {
@@ -39,7 +39,7 @@ class Reader {
   Status check_added() const;
   Result<Merges> read_merges() const;
   Status read_byte_level();
-  Status read_sentence_piece();
+  Status read_sentencepiece();
   Status read_prefix();
   Status check_decoder(const Json& normalizer) const;
 
@@ -139,9 +139,9 @@ Status Reader::check_decoder(const Json& normalizer) const {
   return member(json_, "decoder") == wanted ? ok_status() : cannot("the decoder is not that of SentencePiece");
 }
 
-// The file has merges and no scores: a piece's score is minus the rank of the first merge that makes it. The merges
+// The file has merges and no scores: a token's score is minus the rank of the first merge that makes it. The merges
 // that follow from these scores must be the file's.
-Status Reader::read_sentence_piece() {
+Status Reader::read_sentencepiece() {
   const Json& model = member(json_, "model");
   out_.model = "llama";
   out_.pre = "default";
@@ -183,7 +183,7 @@ Status Reader::read_sentence_piece() {
     const auto merge = [same](const auto& list) {
       return same < list.size() ? fmt::format("'{} {}'", list[same].first, list[same].second) : std::string("none");
     };
-    return cannot(fmt::format("its {} merges are not those of a score for each piece: merge {} is {}, by scores {}",
+    return cannot(fmt::format("its {} merges are not those of a score for each token: merge {} is {}, by scores {}",
                               merges.size(), same, merge(merges), merge(again)));
   }
   return ok_status();
@@ -217,7 +217,7 @@ Result<TokenizerTables> Reader::run() {
   RETURN_IF_ERROR(check_added());
   const bool byte_level =
       json_.contains("pre_tokenizer") && member(json_, "pre_tokenizer").dump().find("ByteLevel") != std::string::npos;
-  RETURN_IF_ERROR(byte_level ? read_byte_level() : read_sentence_piece());
+  RETURN_IF_ERROR(byte_level ? read_byte_level() : read_sentencepiece());
   RETURN_IF_ERROR(read_prefix());
   out_.chat_template = tokenizer_.chat_template();
   return std::move(out_);

@@ -45,7 +45,7 @@ std::vector<int32_t> ids_of(const Tokenizer& tokenizer, const std::vector<Segmen
   return ids.ok() ? *ids : std::vector<int32_t>();
 }
 
-// The unk token is special, but it stands for what the vocabulary cannot spell; nobody forges it.
+// The unk token is special, but it stands for what the vocabulary cannot spell; a text that yields it forges nothing.
 bool any_control(const Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
   return std::any_of(ids.begin(), ids.end(),
                      [&](int32_t id) { return tokenizer.is_control(id) && id != tokenizer.unk_id(); });
@@ -122,18 +122,18 @@ void expect_borders_do_not_matter(const Tokenizer& t, unsigned seed) {
   for (int round = 0; round < 400; ++round) {
     std::string text;
     for (int i = 0; i < 4; ++i) text += corpus[random() % corpus.size()];
-    const std::vector<int32_t> whole = ids_of(t, {{text, true}});
+    const std::vector<int32_t> trusted_ids = ids_of(t, {{text, true}});
     const std::vector<int32_t> guarded = ids_of(t, {{text, false}});
     EXPECT_FALSE(any_control(t, guarded)) << text;
-    if (any_control(t, whole) || text.find("<unk>") != std::string::npos) continue;
-    EXPECT_EQ(guarded, whole) << text;
+    if (any_control(t, trusted_ids) || text.find("<unk>") != std::string::npos) continue;
+    EXPECT_EQ(guarded, trusted_ids) << text;
     std::vector<Segment> segments;
     for (size_t at = 0; at < text.size();) {
       const size_t size = std::min<size_t>(1 + random() % 12, text.size() - at);  // borders may cut a character
       segments.push_back({text.substr(at, size), random() % 2 == 0});
       at += size;
     }
-    EXPECT_EQ(ids_of(t, segments), whole) << text;
+    EXPECT_EQ(ids_of(t, segments), trusted_ids) << text;
     ++compared;
   }
   EXPECT_GT(compared, 100u);
@@ -172,7 +172,7 @@ TEST(TokenizerTrustTest, NormalizedControlTokensNeedTrustToo) {
   EXPECT_EQ(mixed.back(), begin);
 }
 
-// A word that is a token as a whole (ignore_merges), or that merges into one, is no way around.
+// A word that is a token by itself (ignore_merges), or that merges into one, is no way around.
 TEST(TokenizerTrustTest, TheModelItselfMakesNoControlToken) {
   json spec = json::parse(read_text(kGolden / "components.json"))["base"];
   spec["added_tokens"] =

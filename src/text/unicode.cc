@@ -38,7 +38,7 @@ const Row* find_range(std::span<const Row> rows, char32_t c) {
 
 bool contains(std::span<const Range> ranges, char32_t c) { return find_range(ranges, c) != nullptr; }
 
-// One bit for each 64 code points: most characters are told apart from the few in a table without a search.
+// One bit for each 64 code points: most characters are distinguished from the few in a table without a search.
 struct Pages {
   std::bitset<0x110000 / 64> bits;
   template <typename Row>

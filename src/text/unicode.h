@@ -16,7 +16,7 @@ namespace millrace {
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// Text with the provenance of its bytes. `untrusted` is empty (nobody asks) or has one flag for each byte of `bytes`.
+// Text with the provenance of its bytes. `untrusted` is empty (not asked for) or has one flag for each byte of `bytes`.
 struct MarkedText {
   std::string bytes;
   std::vector<uint8_t> untrusted;

@@ -1,8 +1,8 @@
 // Paged causal attention with an online softmax over fixed blocks of key positions (Milakov and Gimelshein,
 // "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), in fixed ranges of blocks
 // that may be computed apart. Blocks and ranges are aligned to position 0, so a query at position p meets the same
-// blocks in the same order whether it is a decode row or one of many rows of a prefill, and whoever computes its
-// ranges. Included by kernels_<isa>.cc after attention_tile.inl.
+// blocks in the same order whether it is a decode row or one of many rows of a prefill, and whichever thread
+// computes its ranges. Included by kernels_<isa>.cc after attention_tile.inl.
 
 // The sum over the ranges so far of one query: acc and sum belong to e^(score - maximum). sum 0 where there was none.
 struct Total {
@@ -42,7 +42,7 @@ static inline void write_out(const float* acc, float sum_of_all, int64_t dim, fl
 
 // ---- one part -------------------------------------------------------------------------------------------------------
 
-static inline int64_t whole_vectors(int64_t count) { return (count + kWidth - 1) / kWidth * kWidth; }
+static inline int64_t padded_to_vectors(int64_t count) { return (count + kWidth - 1) / kWidth * kWidth; }
 
 // Row and head of query i of a part.
 static inline const AttentionRow& query_row(const AttentionPart& part, int64_t i) {
@@ -73,7 +73,7 @@ static inline void leave_partial(const AttentionPart& part, int64_t i, int64_t s
                                  float sum_of_slot) {
   const AttentionRow& row = query_row(part, i);
   float* to = part.partials + row.partials + (query_head(part, i) * row.slots + slot) * kAttentionPartial;
-  for (int64_t d = 0; d < whole_vectors(part.head_dim); d += kWidth) store(to + d, load(acc + d));
+  for (int64_t d = 0; d < padded_to_vectors(part.head_dim); d += kWidth) store(to + d, load(acc + d));
   to[kAttentionMaxHeadDim] = maximum;
   to[kAttentionMaxHeadDim + 1] = sum_of_slot;
 }
@@ -110,7 +110,7 @@ static inline void end_part(const AttentionPart& part, const Part& p) {
 // Lays the scratch out and packs the queries.
 static inline void begin_part(const AttentionPart& part, Part& p) {
   const int64_t count = part.row_count * (part.head_end - part.head_begin);
-  const int64_t padded = whole_vectors(part.head_dim);
+  const int64_t padded = padded_to_vectors(part.head_dim);
   float* next = part.scratch;
   const auto take = [&](int64_t floats) {
     float* at = next;
@@ -209,7 +209,7 @@ static void merge_partials(const float* partials, int64_t slots, int64_t head_di
   for (int64_t slot = 0; slot < slots; ++slot) {
     const float* one = partials + slot * kAttentionPartial;
     add_range({acc, &maximum, &sum_of_all}, one, one[kAttentionMaxHeadDim], one[kAttentionMaxHeadDim + 1],
-              whole_vectors(head_dim));
+              padded_to_vectors(head_dim));
   }
   write_out(acc, sum_of_all, head_dim, out);
 }

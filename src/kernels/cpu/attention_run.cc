@@ -39,12 +39,12 @@ void AttentionRun::operator()(ConstRows q, const KvLayer& kv, std::span<const At
   cost_of_part_ = alone ? cost : cost / (kPartsPerThread * pool_.size());
   for (const AttentionSequence& s : sequences) {
     if (s.row_count * heads_ <= kSharingQueries && params.window == 0) {
-      pieces_.push_back(piece_of(s, 0, s.row_count));
+      tiles_.push_back(tile_of(s, 0, s.row_count));
     } else {
       cut_rows(s);
     }
   }
-  cut_keys(pieces_, 0);
+  cut_keys(tiles_, 0);
   if (static_cast<int64_t>(partials_.size()) < partials_used_)
     partials_.resize(static_cast<std::size_t>(partials_used_));
   run_parts(alone ? std::max<int64_t>(static_cast<int64_t>(parts_.size()), 1) : 1);
@@ -69,7 +69,7 @@ void AttentionRun::begin(ConstRows q, const KvLayer& kv, const AttentionParams& 
   kv_heads_ = kv.kv_heads;
   group_ = params.heads / kv.kv_heads;
   heads_ = std::min(group_, kAttentionQueries);
-  pieces_.clear();
+  tiles_.clear();
   parts_.clear();
   first_row_.clear();
   rows_.clear();
@@ -77,7 +77,7 @@ void AttentionRun::begin(ConstRows q, const KvLayer& kv, const AttentionParams& 
   partials_used_ = 0;
 }
 
-AttentionRun::Piece AttentionRun::piece_of(const AttentionSequence& s, int64_t row, int64_t row_count) const {
+AttentionRun::QueryTile AttentionRun::tile_of(const AttentionSequence& s, int64_t row, int64_t row_count) const {
   const int64_t position = s.kv_length_before + (causal_ ? row : s.row_count - 1);
   const int64_t newest = causal_ ? position + row_count - 1 : position;
   const int64_t oldest = common_.window > 0 ? std::max<int64_t>(0, position - common_.window + 1) : 0;
@@ -90,44 +90,45 @@ AttentionRun::Piece AttentionRun::piece_of(const AttentionSequence& s, int64_t r
           .shareable = s.kv_length_before / kAttentionRange};
 }
 
-// Pieces that share no keys with other sequences.
+// Tiles that share no keys with other sequences.
 void AttentionRun::cut_rows(const AttentionSequence& s) {
   int64_t rows = kAttentionQueries / heads_;
-  // Shorter pieces where there would be too few for the threads to share evenly.
+  // Shorter tiles where there would be too few for the threads to share evenly.
   const int64_t enough = kPartsPerThread * pool_.size();
   while (rows > 8 && (s.row_count + rows - 1) / rows * kv_heads_ < enough) rows /= 2;
   // The last rows see most keys: they go first, so that no thread is left with a long part at the end.
   for (int64_t row = (s.row_count + rows - 1) / rows * rows - rows; row >= 0; row -= rows) {
-    Piece piece = piece_of(s, row, std::min(rows, s.row_count - row));
-    add_parts({&piece, 1}, piece.first, piece.ranges);
+    QueryTile tile = tile_of(s, row, std::min(rows, s.row_count - row));
+    add_parts({&tile, 1}, tile.first, tile.ranges);
   }
 }
 
 // Those that hold the keys of a range.
-std::span<const int32_t> AttentionRun::pages_of(const Piece& piece, int64_t range) const {
+std::span<const int32_t> AttentionRun::pages_of(const QueryTile& tile, int64_t range) const {
   const int64_t first = range * kAttentionRange / common_.page_size;
   const int64_t last = ((range + 1) * kAttentionRange - 1) / common_.page_size;
-  return piece.pages.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first + 1));
+  return tile.pages.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(last - first + 1));
 }
 
-bool AttentionRun::alike(std::span<const Piece> pieces, int64_t range) const {
-  return std::all_of(pieces.begin(), pieces.end(), [&](const Piece& piece) {
-    return piece.shareable > range && std::ranges::equal(pages_of(piece, range), pages_of(pieces[0], range));
+bool AttentionRun::alike(std::span<const QueryTile> tiles, int64_t range) const {
+  return std::all_of(tiles.begin(), tiles.end(), [&](const QueryTile& tile) {
+    return tile.shareable > range && std::ranges::equal(pages_of(tile, range), pages_of(tiles[0], range));
   });
 }
 
-// Cuts the keys of these pieces, which have all keys below `range` in common, from there on. Each turn either parts
-// them or comes to the end of one of them, so it goes no deeper than there are pieces.
-void AttentionRun::cut_keys(std::span<Piece> pieces, int64_t range) {
-  const auto by_pages = [&](const Piece& a, const Piece& b) {
+// Cuts the keys of these tiles, which have all keys below `range` in common, from there on. Each turn either parts
+// them or comes to the end of one of them, so it goes no deeper than there are tiles.
+void AttentionRun::cut_keys(std::span<QueryTile> tiles, int64_t range) {
+  const auto by_pages = [&](const QueryTile& a, const QueryTile& b) {
     return std::ranges::lexicographical_compare(pages_of(a, range), pages_of(b, range));
   };
-  const auto alone = std::partition(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.shareable > range; });
-  for (auto piece = alone; piece != pieces.end(); ++piece) add_parts({piece, 1}, range, piece->ranges);
-  std::sort(pieces.begin(), alone, by_pages);
-  for (auto first = pieces.begin(); first != alone;) {
+  const auto alone =
+      std::partition(tiles.begin(), tiles.end(), [&](const QueryTile& p) { return p.shareable > range; });
+  for (auto tile = alone; tile != tiles.end(); ++tile) add_parts({tile, 1}, range, tile->ranges);
+  std::sort(tiles.begin(), alone, by_pages);
+  for (auto first = tiles.begin(); first != alone;) {
     const auto last = std::upper_bound(first, alone, *first, by_pages);
-    const std::span<Piece> same(first, last);
+    const std::span<QueryTile> same(first, last);
     first = last;
     if (same.size() == 1) {
       add_parts(same, range, same[0].ranges);
@@ -140,28 +141,28 @@ void AttentionRun::cut_keys(std::span<Piece> pieces, int64_t range) {
   }
 }
 
-// Parts for the ranges [from, to) of these pieces, which lie in the same pages.
-void AttentionRun::add_parts(std::span<Piece> pieces, int64_t from, int64_t to) {
+// Parts for the ranges [from, to) of these tiles, which lie in the same pages.
+void AttentionRun::add_parts(std::span<QueryTile> tiles, int64_t from, int64_t to) {
   std::size_t begin = 0;
   int64_t queries = 0;
-  for (std::size_t i = 0; i < pieces.size(); ++i) {
-    const int64_t more = pieces[i].row_count * heads_;
+  for (std::size_t i = 0; i < tiles.size(); ++i) {
+    const int64_t more = tiles[i].row_count * heads_;
     if (queries + more > kAttentionQueries) {
-      add_parts_of(pieces.subspan(begin, i - begin), queries, from, to);
+      add_parts_of(tiles.subspan(begin, i - begin), queries, from, to);
       begin = i;
       queries = 0;
     }
     queries += more;
   }
-  add_parts_of(pieces.subspan(begin), queries, from, to);
+  add_parts_of(tiles.subspan(begin), queries, from, to);
 }
 
-void AttentionRun::add_parts_of(std::span<Piece> pieces, int64_t queries, int64_t from, int64_t to) {
+void AttentionRun::add_parts_of(std::span<QueryTile> tiles, int64_t queries, int64_t from, int64_t to) {
   const int64_t step = std::max<int64_t>(1, cost_of_part_ / ((kReadCost + queries) * kAttentionRange));
   const auto first_row = static_cast<int64_t>(rows_.size());
-  for (Piece& piece : pieces) add_rows(piece, std::min(from + step, to));
+  for (QueryTile& tile : tiles) add_rows(tile, std::min(from + step, to));
   AttentionPart part = common_;
-  part.pages = pieces[0].pages.data();
+  part.pages = tiles[0].pages.data();
   part.row_count = static_cast<int64_t>(rows_.size()) - first_row;
   for (part.kv_head = 0; part.kv_head < kv_heads_; ++part.kv_head) {
     for (int64_t head = 0; head < group_; head += heads_) {
@@ -177,19 +178,19 @@ void AttentionRun::add_parts_of(std::span<Piece> pieces, int64_t queries, int64_
   }
 }
 
-// The rows of one piece for parts of which the first ends with range `end`.
-void AttentionRun::add_rows(Piece& piece, int64_t end) {
-  const bool fresh = piece.later == 0;
-  if (fresh) piece.later = end;
-  const int64_t slots = 1 + piece.ranges - piece.later;
+// The rows of one tile for parts of which the first ends with range `end`.
+void AttentionRun::add_rows(QueryTile& tile, int64_t end) {
+  const bool fresh = tile.later == 0;
+  if (fresh) tile.later = end;
+  const int64_t slots = 1 + tile.ranges - tile.later;
   const int64_t floats = kv_heads_ * group_ * slots * kAttentionPartial;  // of a row
   if (fresh && slots > 1) {
-    piece.partials = partials_used_;
-    partials_used_ += piece.row_count * floats;
+    tile.partials = partials_used_;
+    partials_used_ += tile.row_count * floats;
   }
-  for (int64_t r = 0; r < piece.row_count; ++r) {
-    const int64_t partials = piece.partials < 0 ? -1 : piece.partials + r * floats;
-    rows_.push_back({piece.row + r, piece.position + (causal_ ? r : 0), partials, slots, piece.later});
+  for (int64_t r = 0; r < tile.row_count; ++r) {
+    const int64_t partials = tile.partials < 0 ? -1 : tile.partials + r * floats;
+    rows_.push_back({tile.row + r, tile.position + (causal_ ? r : 0), partials, slots, tile.later});
     if (fresh && partials >= 0) merged_.push_back(rows_.back());
   }
 }

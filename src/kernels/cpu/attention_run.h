@@ -23,7 +23,7 @@ class AttentionRun {
 
  private:
   // Rows of one sequence that are computed together, and what of their keys they may share.
-  struct Piece {
+  struct QueryTile {
     std::span<const int32_t> pages;
     int64_t row, position, row_count;  // the first row of the batch, the last position that it sees
     int64_t first, ranges;             // the ranges of keys that any of them sees: [first, ranges)
@@ -33,14 +33,14 @@ class AttentionRun {
   };
 
   void begin(ConstRows q, const KvLayer& kv, const AttentionParams& params, Rows out);
-  Piece piece_of(const AttentionSequence& sequence, int64_t row, int64_t row_count) const;
+  QueryTile tile_of(const AttentionSequence& sequence, int64_t row, int64_t row_count) const;
   void cut_rows(const AttentionSequence& sequence);
-  std::span<const int32_t> pages_of(const Piece& piece, int64_t range) const;
-  bool alike(std::span<const Piece> pieces, int64_t range) const;
-  void cut_keys(std::span<Piece> pieces, int64_t range);
-  void add_parts(std::span<Piece> pieces, int64_t from, int64_t to);
-  void add_parts_of(std::span<Piece> pieces, int64_t queries, int64_t from, int64_t to);
-  void add_rows(Piece& piece, int64_t end);
+  std::span<const int32_t> pages_of(const QueryTile& tile, int64_t range) const;
+  bool alike(std::span<const QueryTile> tiles, int64_t range) const;
+  void cut_keys(std::span<QueryTile> tiles, int64_t range);
+  void add_parts(std::span<QueryTile> tiles, int64_t from, int64_t to);
+  void add_parts_of(std::span<QueryTile> tiles, int64_t queries, int64_t from, int64_t to);
+  void add_rows(QueryTile& tile, int64_t end);
   void run_parts(int64_t grain);
   void merge();
 
@@ -52,7 +52,7 @@ class AttentionRun {
   int64_t kv_heads_ = 0, group_ = 0, heads_ = 0, cost_of_part_ = 0;
   bool causal_ = true;
   // Kept from step to step, so that a step allocates nothing once it has seen the largest.
-  std::vector<Piece> pieces_;
+  std::vector<QueryTile> tiles_;
   std::vector<AttentionPart> parts_;
   std::vector<int64_t> first_row_;  // in rows_, of each part
   std::vector<AttentionRow> rows_;

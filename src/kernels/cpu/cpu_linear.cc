@@ -94,7 +94,7 @@ ConstRows CpuLinear::prepare(const LinearKernel& kernel, const CpuInput& input, 
     made = reinterpret_cast<float*>(grown(made_, x.count * x.width * static_cast<int64_t>(sizeof(float))));
     x = ConstRows(made, x.count, x.width);
   }
-  // A byte at least: that it is there says which kernel runs.
+  // A byte at least: its presence selects the kernel.
   if (pack) grown(packed_, std::max<int64_t>(1, x.count * round_up(x.width, kernel.depth) * kernel.element_bytes));
   const int64_t tiles = divide_up(x.count, kernel.row_tile);
   const int64_t grain = std::max<int64_t>(1, kInlineElements / (kernel.row_tile * std::max<int64_t>(x.width, 1)));
@@ -141,7 +141,7 @@ CpuLinear::Cut CpuLinear::cut(const LinearKernel& kernel, std::span<const CpuPro
   return cut;
 }
 
-// `part` says which of the product's rows and panels; the rest is filled in here.
+// `part` has the range of the product's rows and panels; the rest is filled in here.
 void CpuLinear::run_part(const LinearKernel& kernel, const ConstRows& x, const CpuProduct& product, LinearPart part,
                          int worker) {
   const Weight& weight = *product.weight;

@@ -150,9 +150,9 @@ class CpuOps final : public Ops {
     for (const AttentionSequence& s : sequences) {
       for_rows(s.row_count, 2 * k.width, [&](int64_t i) {
         for (int64_t head = 0; head < kv.kv_heads; ++head) {
-          const KvPlace place = kv_place(kv, s.pages, head, s.kv_length_before + i);
-          store_kv_row(kv, kv.k, place, k.row(s.row_begin + i) + head * kv.head_dim);
-          store_kv_row(kv, kv.v, place, v.row(s.row_begin + i) + head * kv.head_dim);
+          const KvAddress address = kv_address(kv, s.pages, head, s.kv_length_before + i);
+          store_kv_row(kv, kv.k, address, k.row(s.row_begin + i) + head * kv.head_dim);
+          store_kv_row(kv, kv.v, address, v.row(s.row_begin + i) + head * kv.head_dim);
         }
       });
     }

@@ -11,7 +11,7 @@
 // are those of one product for each 32 of k.
 #if defined(__x86_64__)
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 says it of the intrinsics' own "undefined" vectors
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 warns of the intrinsics' own "undefined" vectors
 #endif
 #include <immintrin.h>
 
@@ -219,11 +219,11 @@ Group group_of(const LinearPart& part, int64_t panel, int64_t step, int64_t step
   const int64_t tiles = part.tile_end - part.tile_begin;
   Group group{};
   for (int p = 0; p < 2; ++p) {
-    const bool there = part.n > (panel + p) * 32;
+    const bool exists = part.n > (panel + p) * 32;
     const int64_t width = part.n - (panel + p) * 32 > 16 ? 32 : 16;
     const int64_t panel_bytes = 32 * depth * 2, step_bytes = kRows * width * 4;
     group.stride[p] = width * 4;
-    group.weight[p] = part.weight + (there ? (panel + p) * panel_bytes + step * step_bytes : 0);
+    group.weight[p] = part.weight + (exists ? (panel + p) * panel_bytes + step * step_bytes : 0);
     if (tiles == 1) {
       group.ahead[p] = group.weight[p] + kAheadBytes;
     } else if (step + steps < depth / kDepth) {
@@ -266,11 +266,11 @@ template <int P>
 void many(const LinearPart& part) {
   const int64_t steps = padded(part.k) / kDepth;
   const int64_t tiles = part.tile_end - part.tile_begin;
-  // One tile of rows keeps its sums in the registers; more take turns over pieces of k that fit the level-1 cache.
-  const int64_t whole = steps > 0 ? steps : 1;
-  const int64_t block = tiles == 1 ? whole : kBlockSteps<P>, chunk = tiles == 1 ? whole : kChunkSteps;
+  // One tile of rows keeps its sums in the registers; more take turns over chunks of k that fit the level-1 cache.
+  const int64_t all_steps = steps > 0 ? steps : 1;
+  const int64_t block = tiles == 1 ? all_steps : kBlockSteps<P>, chunk = tiles == 1 ? all_steps : kChunkSteps;
   int64_t configured = -1;
-  for (int64_t from = 0; from < whole; from += chunk) {
+  for (int64_t from = 0; from < all_steps; from += chunk) {
     const int64_t end = steps < from + chunk ? steps : from + chunk;
     float* sums = part.scratch;
     for (int64_t panel = part.panel_begin; panel < part.panel_end; panel += 2) {

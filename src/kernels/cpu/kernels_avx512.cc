@@ -3,7 +3,7 @@
 #if defined(__x86_64__)
 #if !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 says it of the intrinsics' own "undefined" vectors
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // gcc 12 warns of the intrinsics' own "undefined" vectors
 #endif
 #include <immintrin.h>
 

@@ -1,5 +1,5 @@
 // The border between cpu_linear.cc and the kernels of `linear` for plain weights in tiles (tiles.h): plain structs and
-// function pointers, nothing inline. What kernel_table.h says about per-ISA files holds here.
+// function pointers, nothing inline. The rules of kernel_table.h for per-ISA files hold here.
 //
 // Thread safety: kernels write only what their arguments name; all may run concurrently.
 #pragma once

@@ -22,14 +22,14 @@ uint32_t word_at(const void* p) {
 }
 
 // Element c of the four that stand at q[j] of row `row`, j in 0..7 of a block: byte offset within a plane of vectors.
-int64_t place(int64_t j, int64_t row) { return j * 64 + row * 4; }
+int64_t plane_offset(int64_t j, int64_t row) { return j * 64 + row * 4; }
 
 // One block of 32 of a row of Q8_0 or Q4_0, as it stands in a file.
 void pack_small(PanelKind kind, const uint8_t* from, int64_t row, int64_t block_in_group, uint8_t* header,
                 uint8_t* block) {
   std::memcpy(header + block_in_group * 32 + row * 2, from, 2);
   const int64_t words = kind == PanelKind::kQ8_0 ? 8 : 4;
-  for (int64_t j = 0; j < words; ++j) std::memcpy(block + place(j, row), from + 2 + 4 * j, 4);
+  for (int64_t j = 0; j < words; ++j) std::memcpy(block + plane_offset(j, row), from + 2 + 4 * j, 4);
 }
 
 // Bits 4 and 5 of q go to planes after the halves.
@@ -69,7 +69,7 @@ void pack_large(DType type, const uint8_t* from, int64_t row, uint8_t* group) {
     uint8_t* to = group + format.header_bytes + b * format.block_bytes;
     for (int64_t j = 0; j < 4; ++j) {
       const uint32_t word = (word_at(q + 4 * j) & kHalves) | ((word_at(q + 4 * j + 16) & kHalves) << 4);
-      std::memcpy(to + place(j, row), &word, 4);
+      std::memcpy(to + plane_offset(j, row), &word, 4);
     }
     if (kind != PanelKind::kQ4_K) pack_upper_bits(kind, q, row, to + 256);
   }
@@ -102,11 +102,11 @@ void pack_panel(const TensorView& source, int64_t first, int64_t count, uint8_t*
 // What one row has in block `b` of the panel's blocks of 32: its integers alone.
 void unpack_integers(PanelKind kind, const uint8_t* block, int64_t row, int8_t* q) {
   if (kind == PanelKind::kQ8_0) {
-    for (int64_t j = 0; j < 8; ++j) std::memcpy(q + 4 * j, block + place(j, row), 4);
+    for (int64_t j = 0; j < 8; ++j) std::memcpy(q + 4 * j, block + plane_offset(j, row), 4);
     return;
   }
   for (int64_t j = 0; j < 4; ++j) {
-    const uint32_t word = word_at(block + place(j, row));
+    const uint32_t word = word_at(block + plane_offset(j, row));
     const uint32_t low = word & kHalves, high = (word >> 4) & kHalves;
     std::memcpy(q + 4 * j, &low, 4);
     std::memcpy(q + 4 * j + 16, &high, 4);
@@ -180,12 +180,12 @@ Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool, std::opti
   const DType type = quantize.value_or(source.dtype);
   CHECK(is_quantized(type) && source.shape.rank() == 2 && source.device == Device::kHost);
   const int64_t rows = source.shape[0], columns = source.shape[1];
-  std::span<std::byte> room;
-  ASSIGN_OR_RETURN(Weight weight, empty_panels(type, source.shape, room));
+  std::span<std::byte> storage;
+  ASSIGN_OR_RETURN(Weight weight, empty_panels(type, source.shape, storage));
   const int64_t bytes = panel_bytes(type, columns), panels = (rows + kPanelRows - 1) / kPanelRows;
   std::vector<Buffer> blocks;  // of one panel, one for each thread
   for (int i = 0; quantize && i < pool.size(); ++i) blocks.emplace_back(storage_bytes(type, kPanelRows * columns));
-  uint8_t* to = reinterpret_cast<uint8_t*>(room.data());
+  uint8_t* to = reinterpret_cast<uint8_t*>(storage.data());
   const auto pack_one = [&](int64_t p, int worker) {
     const int64_t first = p * kPanelRows, count = std::min(kPanelRows, rows - first);
     // Rows that are not there, and the parts of headers that no field fills, are zeros.
@@ -193,9 +193,9 @@ Result<Weight> pack_panels(const TensorView& source, ThreadPool& pool, std::opti
       std::memset(to + p * bytes, 0, static_cast<std::size_t>(bytes));
     }
     if (!quantize) return pack_panel(source, first, count, to + p * bytes);
-    std::byte* own = blocks[static_cast<std::size_t>(worker)].data();
-    quantize_rows(source, first, count, type, own);
-    pack_panel({.data = own, .dtype = type, .shape = {count, columns}}, 0, count, to + p * bytes);
+    std::byte* quantized = blocks[static_cast<std::size_t>(worker)].data();
+    quantize_rows(source, first, count, type, quantized);
+    pack_panel({.data = quantized, .dtype = type, .shape = {count, columns}}, 0, count, to + p * bytes);
   };
   const auto panel_source = static_cast<int64_t>(storage_bytes(source.dtype, kPanelRows * columns));
   const int64_t step = std::max<int64_t>(kPackStepBytes / std::max<int64_t>(panel_source, 1), 1);

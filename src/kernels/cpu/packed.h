@@ -16,7 +16,7 @@ PanelKind panel_kind(DType type);  // of a quantized type (CHECK)
 // Bytes of one panel of rows with `columns` elements, a multiple of 64.
 int64_t panel_bytes(DType type, int64_t columns);
 
-// A weight in panels whose bytes nobody has written yet: they go to `to`. kInvalidArgument where a row is not a whole
+// A weight in panels whose bytes are not written yet: they go to `to`. kInvalidArgument where a row is not a whole
 // number of blocks.
 Result<Weight> empty_panels(DType dtype, const Shape& shape, std::span<std::byte>& to);
 

@@ -15,7 +15,7 @@ static inline float float_at(const int32_t* p) {
 }
 
 // What comes after the page in work is asked for early, which few rows would wait for: across the ends of pages, where
-// the processor's own prefetcher stops. Into the second-level cache: it has room for more misses at once than the
+// the processor's own prefetcher stops. Into the second-level cache: it can have more misses in flight than the
 // first. Only the first rows that meet a panel find it in memory.
 constexpr int64_t kAhead = 8192;
 template <int64_t bytes>

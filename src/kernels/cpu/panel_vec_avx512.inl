@@ -75,10 +75,10 @@ static void quantize(PanelKind kind, const float* x, int64_t blocks, int64_t row
     *d = finite ? (some ? scale : 0.0f) : __builtin_nanf("");
     const __m512 inverse = _mm512_set1_ps(some ? 127.0f / most : 0.0f);
     const __mmask16 keep = static_cast<__mmask16>(some ? 0xffff : 0);  // 0 times infinity is not 0
-    const __m512i whole_low = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
-    const __m512i whole_high = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(whole_low));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(whole_high));
-    write_terms(kind, _mm512_reduce_add_epi32(whole_low), _mm512_reduce_add_epi32(whole_high), *d, rows, terms);
+    const __m512i rounded_low = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(low, inverse));
+    const __m512i rounded_high = _mm512_maskz_cvtps_epi32(keep, _mm512_mul_ps(high, inverse));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q), _mm512_cvtepi32_epi8(rounded_low));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(q + 16), _mm512_cvtepi32_epi8(rounded_high));
+    write_terms(kind, _mm512_reduce_add_epi32(rounded_low), _mm512_reduce_add_epi32(rounded_high), *d, rows, terms);
   }
 }

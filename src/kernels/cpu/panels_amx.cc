@@ -7,7 +7,7 @@
 // next.
 #if defined(__x86_64__)
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 says it of its own intrinsics
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of its own intrinsics
 #endif
 #include <immintrin.h>
 
@@ -65,7 +65,7 @@ static void unpack_q4(const uint8_t* panel, int64_t blocks, uint8_t* to) {
   }
 }
 
-// Panel `panel`, with room for its integers at `scratch` where they have to be unpacked.
+// Panel `panel`, with space for its integers at `scratch` where they have to be unpacked.
 static TilePanel tile_panel(const PanelPart& part, int64_t panel, uint8_t* scratch) {
   const uint8_t* from = part.panels + panel * part.panel_bytes;
   if (part.kind == PanelKind::kQ8_0) return {from + 64, 64 + 2 * 512, from, 64 + 2 * 512};

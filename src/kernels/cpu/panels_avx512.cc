@@ -2,7 +2,7 @@
 // kernel_table.h for what it must not do. No include but the table and the intrinsics.
 #if defined(__x86_64__)
 #if !defined(__clang__)
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 says it of its own intrinsics
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"  // g++ 12 warns of its own intrinsics
 #endif
 #include <immintrin.h>
 

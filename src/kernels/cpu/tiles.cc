@@ -27,10 +27,10 @@ int64_t huge_offset(const std::byte* buffer, int64_t bytes) {
 // Fresh memory of whole huge pages, and of usual ones for the rest. What lies before the first is never touched, so it
 // takes no memory.
 std::shared_ptr<Buffer> tiles_buffer(int64_t bytes) {
-  const int64_t room = bytes < kHugePage ? bytes : bytes + kHugePage;
-  auto buffer = std::make_shared<Buffer>(static_cast<std::size_t>(room));
+  const int64_t buffer_bytes = bytes < kHugePage ? bytes : bytes + kHugePage;
+  auto buffer = std::make_shared<Buffer>(static_cast<std::size_t>(buffer_bytes));
   const int64_t huge = bytes / kHugePage * kHugePage;
-  // A system without huge pages says no, and nothing is lost.
+  // A system without huge pages refuses, and nothing is lost.
   if (huge > 0)
     (void)madvise(buffer->data() + huge_offset(buffer->data(), bytes), static_cast<std::size_t>(huge), MADV_HUGEPAGE);
   return buffer;
@@ -81,17 +81,17 @@ void turn_8x8(const char* from, int64_t row_bytes, char* to, int64_t to_bytes) {
 }
 
 // One row of W into its column: the ends of a matrix, where no square of words is left.
-void place_row(const char* from, int64_t begin, int64_t end, int64_t element_bytes, bool pairs, int64_t width,
-               char* to) {
+void pack_row(const char* from, int64_t begin, int64_t end, int64_t element_bytes, bool pairs, int64_t width,
+              char* to) {
   for (int64_t k = begin; k < end; ++k) {
     const int64_t at = pairs ? k / 2 * width * 4 + k % 2 * 2 : k * width * element_bytes;
     std::memcpy(to + at, from + k * element_bytes, static_cast<std::size_t>(element_bytes));
   }
 }
 
-// The words of a panel: `word` bytes each (pairs of bf16 count as one), `side` of them fill a vector.
+// The words of a panel: `word` bytes each (pairs of bf16 count as one), `lanes` of them fill a vector.
 struct Words {
-  int64_t bytes, side;
+  int64_t bytes, lanes;
   void (*turn)(const char*, int64_t, char*, int64_t);
 };
 
@@ -107,13 +107,13 @@ void pack_tile_panel(const TensorView& source, int64_t panel, char* to) {
   const int64_t row_bytes = k * size, line_bytes = width * words.bytes;
   const char* from = static_cast<const char*>(source.data) + panel * kPanelColumns * row_bytes;
   // Whole lines of the source, so that each is fetched once; the next panel's come while this one is written.
-  const int64_t whole = rows % words.side == 0 ? row_bytes / kLineBytes * kLineBytes : 0;
+  const int64_t full_bytes = rows % words.lanes == 0 ? row_bytes / kLineBytes * kLineBytes : 0;
   const bool more = (panel + 2) * kPanelColumns <= n;
-  for (int64_t at = 0; at < whole; at += kLineBytes) {
-    for (int64_t row = 0; row < rows; row += words.side) {
+  for (int64_t at = 0; at < full_bytes; at += kLineBytes) {
+    for (int64_t row = 0; row < rows; row += words.lanes) {
       const char* rows_from = from + row * row_bytes + at;
       if (more) {
-        for (int64_t i = 0; i < words.side; ++i) __builtin_prefetch(rows_from + (kPanelColumns + i) * row_bytes);
+        for (int64_t i = 0; i < words.lanes; ++i) __builtin_prefetch(rows_from + (kPanelColumns + i) * row_bytes);
       }
       for (int64_t byte = 0; byte < kLineBytes; byte += 16) {
         words.turn(rows_from + byte, row_bytes, to + (at + byte) / words.bytes * line_bytes + row * words.bytes,
@@ -121,19 +121,19 @@ void pack_tile_panel(const TensorView& source, int64_t panel, char* to) {
       }
     }
   }
-  const int64_t done = whole / size;  // elements of each row
+  const int64_t done = full_bytes / size;  // elements of each row
   const int64_t clean = pairs ? done / 2 * line_bytes : done * line_bytes;
   if (done < tiles_depth(k)) {
     std::memset(to + clean, 0, static_cast<std::size_t>(tiles_depth(k) * width * size - clean));
   }
   if (rows < width && done > 0) {
-    for (int64_t word = 0; word < whole / words.bytes; ++word) {
+    for (int64_t word = 0; word < full_bytes / words.bytes; ++word) {
       std::memset(to + word * line_bytes + rows * words.bytes, 0,
                   static_cast<std::size_t>((width - rows) * words.bytes));
     }
   }
   for (int64_t row = 0; row < rows; ++row) {
-    place_row(from + row * row_bytes, done, k, size, pairs, width, to + row * words.bytes);
+    pack_row(from + row * row_bytes, done, k, size, pairs, width, to + row * words.bytes);
   }
 }
 

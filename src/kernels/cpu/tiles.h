@@ -27,7 +27,7 @@ inline constexpr int64_t kTileDepth = 32;  // K is rounded up to a multiple
 
 constexpr int64_t tiles_depth(int64_t k) { return (k + kTileDepth - 1) / kTileDepth * kTileDepth; }
 constexpr int64_t panel_count(int64_t n) { return (n + kPanelColumns - 1) / kPanelColumns; }
-// Columns that panel `panel` of N has room for: 16 or 32.
+// Columns that panel `panel` of N has: 16 or 32.
 constexpr int64_t panel_width(int64_t n, int64_t panel) {
   const int64_t left = (n - panel * kPanelColumns + kPanelStep - 1) / kPanelStep * kPanelStep;
   return left < kPanelColumns ? left : kPanelColumns;
@@ -42,7 +42,7 @@ constexpr int64_t tiles_bytes(int64_t n, int64_t k, int64_t element_bytes) {
 // One panel of the row-major `source` (f32, f16 or bf16), written to `to`.
 void pack_tile_panel(const TensorView& source, int64_t panel, char* to);
 
-// A weight in tiles whose bytes nobody has written yet: they go to `to`. They are the Weight's own.
+// A weight in tiles whose bytes are not written yet: they go to `to`. They are the Weight's own.
 Weight empty_tiles(DType dtype, const Shape& shape, std::span<std::byte>& to);
 
 // All panels.

@@ -67,7 +67,7 @@ static inline I4 pair_last4(W8 low, W8 high) {
 }
 
 // binary16: shifted into place, exponent and mantissa are those of value * 2^-112, subnormals included, and the product
-// is exact. The largest exponent means infinity or NaN and becomes that of binary32. (half.h says it in scalars; its
+// is exact. The largest exponent means infinity or NaN and becomes that of binary32. (half.h has it in scalars; its
 // inline functions must not be used here.)
 static inline F4 widen_f16(I4 bits) {
   const I4 shifted = (bits & 0x7fff) << 13;

@@ -168,9 +168,9 @@ class RefOps final : public Ops {
     for (const AttentionSequence& s : sequences) {
       for (int64_t i = 0; i < s.row_count; ++i) {
         for (int64_t head = 0; head < kv.kv_heads; ++head) {
-          const KvPlace place = kv_place(kv, s.pages, head, s.kv_length_before + i);
-          store_kv_row(kv, kv.k, place, k.row(s.row_begin + i) + head * kv.head_dim);
-          store_kv_row(kv, kv.v, place, v.row(s.row_begin + i) + head * kv.head_dim);
+          const KvAddress address = kv_address(kv, s.pages, head, s.kv_length_before + i);
+          store_kv_row(kv, kv.k, address, k.row(s.row_begin + i) + head * kv.head_dim);
+          store_kv_row(kv, kv.v, address, v.row(s.row_begin + i) + head * kv.head_dim);
         }
       }
     }
@@ -248,7 +248,7 @@ class RefOps final : public Ops {
     scores_.clear();
     double maximum = -std::numeric_limits<double>::infinity();
     for (int64_t p = first; p <= position; ++p) {
-      read_kv_row(kv, kv.k, kv_place(kv, s.pages, kv_head, p), row_);
+      read_kv_row(kv, kv.k, kv_address(kv, s.pages, kv_head, p), row_);
       double score = 0;
       for (int64_t d = 0; d < kv.head_dim; ++d) score += double{q[d]} * row_[d];
       scores_.push_back(score * double{params.scale});
@@ -257,7 +257,7 @@ class RefOps final : public Ops {
     double sum = 0;
     std::vector<double> acc(static_cast<std::size_t>(kv.head_dim), 0.0);
     for (int64_t p = first; p <= position; ++p) {
-      read_kv_row(kv, kv.v, kv_place(kv, s.pages, kv_head, p), row_);
+      read_kv_row(kv, kv.v, kv_address(kv, s.pages, kv_head, p), row_);
       const double weight = std::exp(scores_[static_cast<std::size_t>(p - first)] - maximum);
       sum += weight;
       for (int64_t d = 0; d < kv.head_dim; ++d) acc[static_cast<std::size_t>(d)] += weight * row_[d];

@@ -86,16 +86,17 @@ struct Weights {
 struct PagedKv {
   PagedKv(int64_t page_size, int64_t kv_heads, int64_t head_dim, const std::vector<int64_t>& lengths, uint64_t seed,
           DType dtype = DType::kF32) {
-    int64_t pages = 2;  // two that belong to nobody
+    int64_t pages = 2;  // two that belong to no sequence
     for (int64_t length : lengths) pages += (length + page_size - 1) / page_size;
-    std::vector<int32_t> order(static_cast<std::size_t>(pages));
-    std::iota(order.begin(), order.end(), 0);
-    for (std::size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[philox(seed, i)[0] % (i + 1)]);
+    std::vector<int32_t> page_ids(static_cast<std::size_t>(pages));
+    std::iota(page_ids.begin(), page_ids.end(), 0);
+    for (std::size_t i = page_ids.size() - 1; i > 0; --i)
+      std::swap(page_ids[i], page_ids[philox(seed, i)[0] % (i + 1)]);
     std::size_t next = 0;
     for (int64_t length : lengths) {
       const std::size_t used = static_cast<std::size_t>((length + page_size - 1) / page_size);
-      tables.emplace_back(order.begin() + static_cast<std::ptrdiff_t>(next),
-                          order.begin() + static_cast<std::ptrdiff_t>(next + used));
+      tables.emplace_back(page_ids.begin() + static_cast<std::ptrdiff_t>(next),
+                          page_ids.begin() + static_cast<std::ptrdiff_t>(next + used));
       next += used;
     }
     layer.page_count = pages;
@@ -115,7 +116,7 @@ struct PagedKv {
   std::vector<std::vector<int32_t>> tables;
 };
 
-// What this processor cannot run is said on stderr and left out.
+// What this processor cannot run is reported on stderr and left out.
 inline std::vector<Isa> available_isas() {
   std::vector<Isa> list;
   for (Isa isa : kAllIsas) {

@@ -101,7 +101,7 @@ class MapModel {
     return count;
   }
 
-  // Prefixes that `dropped` says, as far as they are unlocked.
+  // Prefixes that `dropped` selects, as far as they are unlocked.
   template <typename F>
   int drop(F dropped) {
     int freed = 0;

@@ -64,9 +64,9 @@ class SequenceEngine {
     layer.head_dim = config.head_dim;
     layer.page_stride_bytes = layer.page_bytes();
     for (int i = 0; i < model_->layers().count(); ++i) {
-      for (void** side : {&layer.k, &layer.v}) {
+      for (void** half : {&layer.k, &layer.v}) {
         bytes_.emplace_back(static_cast<std::size_t>(page_count * layer.page_bytes()), '\xff');  // NaN in every dtype
-        *side = bytes_.back().data();
+        *half = bytes_.back().data();
       }
       kv_.push_back(layer);
     }

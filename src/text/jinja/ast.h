@@ -1,5 +1,5 @@
 // The parsed template: two kinds of nodes, expressions and statements. What `children` and the other fields hold
-// depends on the node's kind and is told beside it.
+// depends on the node's kind and is described beside it.
 //
 // Ownership: a tree owned by its Template; immutable after parsing, so any number of renders may read it at once.
 #pragma once

@@ -114,12 +114,12 @@ class BraceFormat {
   }
 
  private:
-  void append(const MarkedString& piece) {
-    evaluator_.budget().string(piece.size());
-    if (out_.size() + piece.size() > evaluator_.budget().limits().max_string_bytes) {
+  void append(const MarkedString& text) {
+    evaluator_.budget().string(text.size());
+    if (out_.size() + text.size() > evaluator_.budget().limits().max_string_bytes) {
       fail_limit("a formatted string is over the limit");
     }
-    out_.append(piece);
+    out_.append(text);
   }
 
   void field(std::string_view field) {
@@ -202,17 +202,17 @@ class BraceFormat {
     if (align == '=' && !body.empty() && (body.text()[0] == '-' || body.text()[0] == '+' || body.text()[0] == ' '))
       sign = 1;
     append(body.range(0, sign));
-    Side side = align == '<' ? Side::kRight : align == '^' ? Side::kBoth : Side::kLeft;
-    append(pad_field(body.range(sign, body.size()), spec.width < sign ? 0 : spec.width - sign, side, fill));
+    Ends ends = align == '<' ? Ends::kRight : align == '^' ? Ends::kBoth : Ends::kLeft;
+    append(pad_field(body.range(sign, body.size()), spec.width < sign ? 0 : spec.width - sign, ends, fill));
   }
 
   // format() centres with the odd fill character on the right, unlike str.center().
-  MarkedString pad_field(const MarkedString& body, size_t width, Side side, const MarkedString& fill) {
-    if (side != Side::kBoth) return pad(body, width, side, fill, evaluator_.budget());
+  MarkedString pad_field(const MarkedString& body, size_t width, Ends ends, const MarkedString& fill) {
+    if (ends != Ends::kBoth) return pad(body, width, ends, fill, evaluator_.budget());
     size_t length = count_code_points(body.text());
     if (width <= length) return body;
-    MarkedString left = pad(body, length + (width - length) / 2, Side::kLeft, fill, evaluator_.budget());
-    return pad(left, width, Side::kRight, fill, evaluator_.budget());
+    MarkedString left = pad(body, length + (width - length) / 2, Ends::kLeft, fill, evaluator_.budget());
+    return pad(left, width, Ends::kRight, fill, evaluator_.budget());
   }
 
   std::string number(const Value& value, const Spec& spec) {

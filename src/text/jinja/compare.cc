@@ -1,4 +1,4 @@
-// Truth, equality, order, membership, length and iteration, as Python defines them.
+// Truth, equality, ordering, membership, length and iteration, as Python defines them.
 #include <cmath>
 #include <functional>
 
@@ -20,9 +20,9 @@ int compare_int_float(Int a, double b) {
   constexpr double kLimit = 1.7e38;  // about 2**127
   if (b >= kLimit) return -1;
   if (b <= -kLimit) return 1;
-  Int whole = static_cast<Int>(b);
-  if (a != whole) return a < whole ? -1 : 1;
-  double rest = b - static_cast<double>(whole);
+  Int truncated = static_cast<Int>(b);
+  if (a != truncated) return a < truncated ? -1 : 1;
+  double rest = b - static_cast<double>(truncated);
   return rest > 0 ? -1 : rest < 0 ? 1 : 0;
 }
 
@@ -30,8 +30,8 @@ int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int() ? 1 : 0;
   if (a.is_integral()) return compare_int_float(a.as_int(), b.as_float());
   if (b.is_integral()) {
-    int order = compare_int_float(b.as_int(), a.as_float());
-    return order == kUnordered ? order : -order;
+    int result = compare_int_float(b.as_int(), a.as_float());
+    return result == kUnordered ? result : -result;
   }
   double x = a.as_float(), y = b.as_float();
   return std::isnan(x) || std::isnan(y) ? kUnordered : x < y ? -1 : x > y ? 1 : 0;
@@ -116,8 +116,8 @@ int compare(const Value& a, const Value& b, std::string_view op, Budget& budget)
   if (a.is_number() && b.is_number()) return compare_numbers(a, b);
   if (a.is_string() && b.is_string()) {
     // UTF-8 sorts bytewise as its code points do.
-    int order = a.as_text().compare(b.as_text());
-    return order < 0 ? -1 : order > 0 ? 1 : 0;
+    int result = a.as_text().compare(b.as_text());
+    return result < 0 ? -1 : result > 0 ? 1 : 0;
   }
   if (a.kind() == b.kind() && (a.is(Kind::kList) || a.is(Kind::kTuple))) {
     const auto& x = a.as<SequenceObject>().items;

@@ -128,9 +128,9 @@ Value Evaluator::eval_slice(const Value& object, const Expr& slice) {
 Value Evaluator::eval_concat(const Expr& expr) {
   MarkedString out;
   for (const ExprPtr& child : expr.children) {
-    MarkedString piece = str(eval(*child));
-    state_.budget.string(out.size() + piece.size());
-    out.append(piece);
+    MarkedString part = str(eval(*child));
+    state_.budget.string(out.size() + part.size());
+    out.append(part);
   }
   return Value::string(std::move(out));
 }

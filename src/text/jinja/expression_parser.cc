@@ -374,11 +374,11 @@ void ExpressionParser::call_argument(Expr& node) {
     fail_at(stream_.line(), "an argument stands after one that it must precede");
   }
   // It points into `more`, which is on the heap and stays while the value is read.
-  ExprPtr* place = nullptr;
+  ExprPtr* slot = nullptr;
   if (stream_.skip_op("*")) {
-    place = &more().list;
+    slot = &more().list;
   } else if (stream_.skip_op("**")) {
-    place = &more().dict;
+    slot = &more().dict;
   } else if (named) {
     std::string name = stream_.next().text;
     stream_.next();
@@ -388,8 +388,8 @@ void ExpressionParser::call_argument(Expr& node) {
   // Arguments beyond the positional ones are no children, so add() does not see them.
   node.height = std::max(node.height, value->height + 1);
   check_height(node, node.height);
-  if (place != nullptr) {
-    *place = std::move(value);
+  if (slot != nullptr) {
+    *slot = std::move(value);
   } else if (named) {
     more().named.back().second = std::move(value);
   } else {

@@ -9,7 +9,7 @@
 namespace millrace::jinja {
 namespace {
 
-constexpr Int kMaxPrecision = 400;  // digits before and behind the point that a double can have, with room
+constexpr Int kMaxPrecision = 400;  // digits before and behind the point that a double can have, and some more
 
 // float(value) as the int and float filters use it; nullopt: Python raises TypeError or ValueError.
 std::optional<double> as_float(const Value& value) {
@@ -92,9 +92,9 @@ Value round_filter(Evaluator& evaluator, const Value& value, Arguments& argument
   Value scale = binary_operation("**", Value::integer(10), Value::integer(precision), evaluator.budget());
   Value scaled = binary_operation("*", value, scale, evaluator.budget());
   double number = scaled.as_float();
-  Int whole =
+  Int rounded =
       scaled.is_integral() ? scaled.as_int() : float_to_int(method == "ceil" ? std::ceil(number) : std::floor(number));
-  return binary_operation("/", Value::integer(whole), scale, evaluator.budget());
+  return binary_operation("/", Value::integer(rounded), scale, evaluator.budget());
 }
 
 constexpr NamedFilter kNumberFilters[] = {

@@ -35,14 +35,14 @@ Value sort_key(Evaluator& evaluator, const Value& item, const Value* attributes,
 // Stable, as Python's sorted(); `reverse` keeps equal items in their order.
 std::vector<Value> sorted_by(Evaluator& evaluator, std::vector<Value> items, const std::vector<Value>& keys,
                              bool reverse) {
-  std::vector<size_t> order(items.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+  std::vector<size_t> indices(items.size());
+  for (size_t i = 0; i < indices.size(); ++i) indices[i] = i;
+  std::stable_sort(indices.begin(), indices.end(), [&](size_t a, size_t b) {
     return compare(keys[reverse ? b : a], keys[reverse ? a : b], "<", evaluator.budget()) == -1;
   });
   std::vector<Value> out;
-  out.reserve(order.size());
-  for (size_t i : order) out.push_back(items[i]);
+  out.reserve(indices.size());
+  for (size_t i : indices) out.push_back(items[i]);
   return out;
 }
 

@@ -51,7 +51,7 @@ Value trim_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
   std::optional<std::string_view> set;
   if (bound.given(0)) set = chars.text();
   MarkedString text = evaluator.str(value);
-  return Value::string(strip(text, set, Side::kBoth));
+  return Value::string(strip(text, set, Ends::kBoth));
 }
 
 Value replace_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
@@ -65,17 +65,17 @@ Value replace_filter(Evaluator& evaluator, const Value& value, Arguments& argume
 
 Value join_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("join", arguments, {"d", "attribute"});
-  std::vector<MarkedString> pieces;
+  std::vector<MarkedString> parts;
   for (const Value& item : iterate(value, evaluator.budget())) {
-    pieces.push_back(evaluator.str(bound.given(1) ? attribute_path(evaluator, item, bound.get(1)) : item));
+    parts.push_back(evaluator.str(bound.given(1) ? attribute_path(evaluator, item, bound.get(1)) : item));
   }
   MarkedString separator = bound.has(0) ? evaluator.str(bound.get(0)) : MarkedString();
-  return Value::string(join(separator, pieces, evaluator.budget()));
+  return Value::string(join(separator, parts, evaluator.budget()));
 }
 
 Value center_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("center", arguments, {"width"});
-  return Value::string(pad(evaluator.str(value), width_of(bound.integer(0, 80)), Side::kBoth, MarkedString(" ", true),
+  return Value::string(pad(evaluator.str(value), width_of(bound.integer(0, 80)), Ends::kBoth, MarkedString(" ", true),
                            evaluator.budget()));
 }
 
@@ -111,8 +111,8 @@ Value escape_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
   MarkedString text = evaluator.str(value);
   evaluator.budget().string(text.size() * 5);
   MarkedString out;
-  text.for_each_run(0, text.size(), [&](std::string_view piece, bool trusted) {
-    for (char c : piece) {
+  text.for_each_run(0, text.size(), [&](std::string_view run, bool trusted) {
+    for (char c : run) {
       const char* entity = c == '&'    ? "&amp;"
                            : c == '<'  ? "&lt;"
                            : c == '>'  ? "&gt;"

@@ -235,11 +235,11 @@ class JsonWriter {
   }
 
   void marked(const MarkedString& text) {
-    text.for_each_run(0, text.size(), [this](std::string_view piece, bool trusted) {
+    text.for_each_run(0, text.size(), [this](std::string_view part, bool trusted) {
       if (trusted) {
-        out_.punctuation(piece);
+        out_.punctuation(part);
       } else {
-        out_.marked(piece, false);
+        out_.marked(part, false);
       }
     });
   }

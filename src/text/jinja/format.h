@@ -2,7 +2,7 @@
 //
 // Marks: strings keep theirs; numbers, None, True and names of types are trusted (they hold no words of the request);
 // the punctuation around the items of a list or dict is trusted only when everything in it is, so that a request's data
-// comes out as one untrusted piece.
+// comes out as one untrusted run.
 // Thread safety: free functions without state.
 #pragma once
 

@@ -96,7 +96,7 @@ Value strftime_now(Evaluator& evaluator, Arguments& arguments) {
   if (localtime_r(&now, &parts) == nullptr)
     fail("strftime_now(): the time {} is out of range", evaluator.state().now_unix_s);
   if (format.empty()) return Value::string("", true);
-  // strftime returns 0 both for an empty text and for a full buffer; the space tells them apart.
+  // strftime returns 0 both for an empty text and for a full buffer; the space distinguishes them.
   std::string padded = format.text().substr(0, format.text().find('\0')) + " ";
   char buffer[kMaxDateText];
   size_t size = std::strftime(buffer, sizeof buffer, padded.c_str(), &parts);

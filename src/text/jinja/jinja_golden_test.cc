@@ -76,7 +76,7 @@ TEST_F(JinjaGolden, Snippets) {
 
 TEST_F(JinjaGolden, RandomTemplates) { check_snippets(golden("random.json")); }
 
-TEST_F(JinjaGolden, CasesGivenByHand) {
+TEST_F(JinjaGolden, HandwrittenCases) {
   const char* path = std::getenv("MILLRACE_JINJA_CASES");
   if (path == nullptr) GTEST_SKIP() << "MILLRACE_JINJA_CASES is not set; it names a further file of snippets";
   check_snippets(read_golden(path));

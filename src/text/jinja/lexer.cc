@@ -197,8 +197,8 @@ class Lexer {
   bool number() {
     if (!is_digit(at_)) return false;
     bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
-    size_t whole = digits_end(at_);
-    size_t end = whole;
+    size_t integer_end = digits_end(at_);
+    size_t end = integer_end;
     if (!after_dot) {
       if (end < source_.size() && source_[end] == '.' && is_digit(end + 1)) end = digits_end(end + 1);
       size_t exponent = end + 1;
@@ -207,7 +207,7 @@ class Lexer {
         if (is_digit(exponent)) end = digits_end(exponent);
       }
     }
-    if (end == whole) return integer();
+    if (end == integer_end) return integer();
     std::optional<double> value = parse_float(source_.substr(at_, end - at_));
     if (!value) fail_at(line_, "'{}' is no number", source_.substr(at_, end - at_));
     push(TokenKind::kFloat, std::string(source_.substr(at_, end - at_)));

@@ -12,7 +12,7 @@ void MarkedString::truncate(size_t size) {
 std::vector<Segment> MarkedString::segments() const {
   std::vector<Segment> out;
   out.reserve(runs_.size());
-  for_each_run(0, size(), [&](std::string_view piece, bool trusted) { out.push_back({std::string(piece), trusted}); });
+  for_each_run(0, size(), [&](std::string_view run, bool trusted) { out.push_back({std::string(run), trusted}); });
   return out;
 }
 

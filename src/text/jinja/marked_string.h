@@ -38,7 +38,7 @@ class MarkedString {
   void append(const MarkedString& other) { append_range(other, 0, other.size()); }
   // Bytes [begin, end) of `other`, which is not *this.
   void append_range(const MarkedString& other, size_t begin, size_t end) {
-    other.for_each_run(begin, end, [this](std::string_view piece, bool trusted) { append(piece, trusted); });
+    other.for_each_run(begin, end, [this](std::string_view run, bool trusted) { append(run, trusted); });
   }
 
   MarkedString range(size_t begin, size_t end) const {

@@ -14,19 +14,19 @@ constexpr Int kMaxWidth = Int{1} << 40;
 int64_t clamp_count(Int value) { return value < 0 ? -1 : value > INT64_MAX ? INT64_MAX : static_cast<int64_t>(value); }
 size_t width_of(Int value) { return value < 0 ? 0 : static_cast<size_t>(value > kMaxWidth ? kMaxWidth : value); }
 
-Value list_of(std::vector<MarkedString> pieces) {
+Value list_of(std::vector<MarkedString> parts) {
   std::vector<Value> items;
-  for (MarkedString& piece : pieces) items.push_back(Value::string(std::move(piece)));
+  for (MarkedString& part : parts) items.push_back(Value::string(std::move(part)));
   return make_list(std::move(items));
 }
 
-template <Side side>
+template <Ends ends>
 Value strip_method(Evaluator&, const Value& self, Arguments& arguments) {
   Bound bound("strip", arguments, {"chars"});
   MarkedString chars = bound.text(0, "");
   std::optional<std::string_view> set;
   if (bound.given(0)) set = chars.text();
-  return Value::string(strip(self.as_marked(), set, side));
+  return Value::string(strip(self.as_marked(), set, ends));
 }
 
 template <CaseMap map>
@@ -74,13 +74,13 @@ Value replace_method(Evaluator& evaluator, const Value& self, Arguments& argumen
 
 Value join_method(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   Bound bound("join", arguments, {"iterable"}, 1);
-  std::vector<MarkedString> pieces;
+  std::vector<MarkedString> parts;
   for (const Value& item : iterate(bound.get(0), evaluator.budget())) {
     require_defined(item);
-    if (!item.is_string()) fail("join(): item {} is of type {}, wanted a string", pieces.size(), type_name(item));
-    pieces.push_back(item.as_marked());
+    if (!item.is_string()) fail("join(): item {} is of type {}, wanted a string", parts.size(), type_name(item));
+    parts.push_back(item.as_marked());
   }
-  return Value::string(join(self.as_marked(), pieces, evaluator.budget()));
+  return Value::string(join(self.as_marked(), parts, evaluator.budget()));
 }
 
 // The bytes [begin, end) of the characters start..stop that find(), count() and startswith() look at; nullopt: beyond
@@ -159,12 +159,12 @@ Value remove_method(Evaluator&, const Value& self, Arguments& arguments) {
   return Value::string(at_end ? text.range(0, at) : text.range(affix.size(), text.size()));
 }
 
-template <Side side>
+template <Ends ends>
 Value pad_method(Evaluator& evaluator, const Value& self, Arguments& arguments) {
   Bound bound("center", arguments, {"width", "fillchar"}, 1);
   MarkedString fill = bound.text(1, " ");
   if (count_code_points(fill.text()) != 1) fail("The fill character must be exactly one character long");
-  return Value::string(pad(self.as_marked(), width_of(bound.integer(0, 0)), side, fill, evaluator.budget()));
+  return Value::string(pad(self.as_marked(), width_of(bound.integer(0, 0)), ends, fill, evaluator.budget()));
 }
 
 Value zfill_method(Evaluator& evaluator, const Value& self, Arguments& arguments) {
@@ -173,7 +173,7 @@ Value zfill_method(Evaluator& evaluator, const Value& self, Arguments& arguments
   size_t sign = !text.empty() && (text.text()[0] == '-' || text.text()[0] == '+') ? 1 : 0;
   MarkedString out = text.range(0, sign);
   size_t width = width_of(bound.integer(0, 0));
-  out.append(pad(text.range(sign, text.size()), width < sign ? 0 : width - sign, Side::kLeft, MarkedString("0", true),
+  out.append(pad(text.range(sign, text.size()), width < sign ? 0 : width - sign, Ends::kLeft, MarkedString("0", true),
                  evaluator.budget()));
   return Value::string(std::move(out));
 }
@@ -215,9 +215,9 @@ Value format_map_method(Evaluator& evaluator, const Value& self, Arguments& argu
 }
 
 constexpr NamedMethod kStringMethods[] = {
-    {"strip", strip_method<Side::kBoth>},
-    {"lstrip", strip_method<Side::kLeft>},
-    {"rstrip", strip_method<Side::kRight>},
+    {"strip", strip_method<Ends::kBoth>},
+    {"lstrip", strip_method<Ends::kLeft>},
+    {"rstrip", strip_method<Ends::kRight>},
     {"upper", case_method<CaseMap::kUpper>},
     {"lower", case_method<CaseMap::kLower>},
     {"title", case_method<CaseMap::kTitle>},
@@ -240,9 +240,9 @@ constexpr NamedMethod kStringMethods[] = {
     {"endswith", starts_method<true>},
     {"removeprefix", remove_method<false>},
     {"removesuffix", remove_method<true>},
-    {"center", pad_method<Side::kBoth>},
-    {"ljust", pad_method<Side::kRight>},
-    {"rjust", pad_method<Side::kLeft>},
+    {"center", pad_method<Ends::kBoth>},
+    {"ljust", pad_method<Ends::kRight>},
+    {"rjust", pad_method<Ends::kLeft>},
     {"zfill", zfill_method},
     {"expandtabs", expandtabs_method},
     {"format", format_method},

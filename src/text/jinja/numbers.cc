@@ -102,8 +102,8 @@ std::string float_repr(double value) {
   }
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (count <= exponent + 1) return out + digits + std::string(static_cast<size_t>(exponent + 1 - count), '0') + ".0";
-  size_t whole = static_cast<size_t>(exponent) + 1;
-  return out + digits.substr(0, whole) + "." + digits.substr(whole);
+  size_t integer_digits = static_cast<size_t>(exponent) + 1;
+  return out + digits.substr(0, integer_digits) + "." + digits.substr(integer_digits);
 }
 
 std::optional<Int> parse_int(std::string_view text, int base) {

@@ -127,7 +127,7 @@ class PercentFormat {
       padded.insert(digits, columns - body.size(), '0');
       body = MarkedString(padded, true);
     }
-    out_.append(pad(body, columns, left_ ? Side::kRight : Side::kLeft, MarkedString(" ", true), budget_));
+    out_.append(pad(body, columns, left_ ? Ends::kRight : Ends::kLeft, MarkedString(" ", true), budget_));
   }
 
   MarkedString character(const Value& value) {

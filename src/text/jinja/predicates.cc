@@ -102,21 +102,21 @@ bool is_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) {
 bool is_not_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return !equal(value, only_argument("ne", arguments), evaluator.budget());
 }
-int order(Evaluator& evaluator, const Value& value, Arguments& arguments, std::string_view op) {
+int compare_with_argument(Evaluator& evaluator, const Value& value, Arguments& arguments, std::string_view op) {
   return compare(value, only_argument(op, arguments), op, evaluator.budget());
 }
 bool is_less(Evaluator& evaluator, const Value& value, Arguments& arguments) {
-  return order(evaluator, value, arguments, "<") == -1;
+  return compare_with_argument(evaluator, value, arguments, "<") == -1;
 }
 bool is_less_or_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) {
-  int result = order(evaluator, value, arguments, "<=");
+  int result = compare_with_argument(evaluator, value, arguments, "<=");
   return result == -1 || result == 0;
 }
 bool is_greater(Evaluator& evaluator, const Value& value, Arguments& arguments) {
-  return order(evaluator, value, arguments, ">") == 1;
+  return compare_with_argument(evaluator, value, arguments, ">") == 1;
 }
 bool is_greater_or_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) {
-  int result = order(evaluator, value, arguments, ">=");
+  int result = compare_with_argument(evaluator, value, arguments, ">=");
   return result == 1 || result == 0;
 }
 bool is_in(Evaluator& evaluator, const Value& value, Arguments& arguments) {

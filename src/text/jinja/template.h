@@ -1,4 +1,4 @@
-// A parsed template and its rendering: the door of this folder. No exception leaves it.
+// A parsed template and its rendering: the interface of this folder. No exception leaves it.
 //
 // Ownership: immutable after parse(). Thread safety: render() may run in any number of threads at once.
 #pragma once

@@ -55,15 +55,15 @@ bool is_line_end(uint32_t c) {
 
 }  // namespace
 
-MarkedString strip(const MarkedString& source, std::optional<std::string_view> chars, Side side) {
+MarkedString strip(const MarkedString& source, std::optional<std::string_view> chars, Ends ends) {
   const std::string& text = source.text();
   size_t begin = 0, end = text.size();
-  while (side != Side::kRight && begin < end) {
+  while (ends != Ends::kRight && begin < end) {
     size_t at = begin;
     if (!strips(next_code_point(text, at), chars)) break;
     begin = at;
   }
-  while (side != Side::kLeft && end > begin) {
+  while (ends != Ends::kLeft && end > begin) {
     size_t at = previous_boundary(text, end);
     size_t position = at;
     if (!strips(next_code_point(text, position), chars)) break;
@@ -159,25 +159,25 @@ std::vector<MarkedString> split_lines(const MarkedString& source, bool keep_ends
   return out;
 }
 
-MarkedString join(const MarkedString& separator, const std::vector<MarkedString>& pieces, Budget& budget) {
+MarkedString join(const MarkedString& separator, const std::vector<MarkedString>& parts, Budget& budget) {
   size_t size = 0;
-  for (const MarkedString& piece : pieces) size += piece.size() + separator.size();
+  for (const MarkedString& part : parts) size += part.size() + separator.size();
   budget.string(size);
   MarkedString out;
-  for (size_t i = 0; i < pieces.size(); ++i) {
+  for (size_t i = 0; i < parts.size(); ++i) {
     if (i > 0) out.append(separator);
-    out.append(pieces[i]);
+    out.append(parts[i]);
   }
   return out;
 }
 
-MarkedString pad(const MarkedString& text, size_t width, Side side, const MarkedString& fill, Budget& budget) {
+MarkedString pad(const MarkedString& text, size_t width, Ends ends, const MarkedString& fill, Budget& budget) {
   size_t length = count_code_points(text.text());
   if (width <= length) return text;
   size_t missing = width - length;
   budget.repeated_string(fill.size(), missing);
   // Python's center: the odd one goes left when the width is odd.
-  size_t left = side == Side::kLeft ? missing : side == Side::kRight ? 0 : missing / 2 + (missing & width & 1);
+  size_t left = ends == Ends::kLeft ? missing : ends == Ends::kRight ? 0 : missing / 2 + (missing & width & 1);
   MarkedString out;
   for (size_t i = 0; i < left; ++i) out.append(fill);
   out.append(text);

@@ -12,10 +12,10 @@
 
 namespace millrace::jinja {
 
-enum class Side { kLeft, kRight, kBoth };
+enum class Ends { kLeft, kRight, kBoth };
 
 // str.strip(chars): whitespace when `chars` is unset, else any of its characters.
-MarkedString strip(const MarkedString& text, std::optional<std::string_view> chars, Side side);
+MarkedString strip(const MarkedString& text, std::optional<std::string_view> chars, Ends ends);
 
 // str.replace(from, to, limit); limit < 0: all.
 MarkedString replace(const MarkedString& text, std::string_view from, const MarkedString& to, int64_t limit,
@@ -28,10 +28,10 @@ std::vector<MarkedString> split(const MarkedString& text, std::optional<std::str
 
 std::vector<MarkedString> split_lines(const MarkedString& text, bool keep_ends, Budget& budget);
 
-// separator.join(pieces).
-MarkedString join(const MarkedString& separator, const std::vector<MarkedString>& pieces, Budget& budget);
+// separator.join(parts).
+MarkedString join(const MarkedString& separator, const std::vector<MarkedString>& parts, Budget& budget);
 
 // `fill` repeated to a width in characters, on both sides for str.center, which puts the odd one as Python does.
-MarkedString pad(const MarkedString& text, size_t width, Side side, const MarkedString& fill, Budget& budget);
+MarkedString pad(const MarkedString& text, size_t width, Ends ends, const MarkedString& fill, Budget& budget);
 
 }  // namespace millrace::jinja

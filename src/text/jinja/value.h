@@ -52,7 +52,7 @@ enum class Kind : uint8_t {
 
 inline constexpr uint32_t kMaxKeyWeight = 1000;
 
-// What Value::object points to; the kind says which class it is.
+// What Value::object points to; the kind gives its class.
 struct Object {
   virtual ~Object() = default;
   // How deep values nest from here down (lists in lists, a bound method's list...). Bounded by kMaxValueDepth, so that

@@ -162,7 +162,7 @@ TEST(QwenToolParser, ABrokenCallDoesNotSpoilTheNext) {
   expect(qwen, "<<tool_call" + kCall, "|text <<tool_call" + kCallEvents);
 }
 
-TEST(QwenToolParser, OnlyTheTokenCountsWhereThereIsOne) {
+TEST(QwenToolParser, OnlyTheTokenCountsWhereTheModelHasOne) {
   const Reading tokens{.text_markers = false};
   const std::string body = R"({"name":"f","arguments":{"a":1}})";
   expect(tokens, "\1<tool_call>\1\n" + body + "\n\1</tool_call>\1", R"(|call f|arguments {"a":1}|end)");
