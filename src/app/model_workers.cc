@@ -24,7 +24,7 @@ namespace millrace {
 namespace {
 
 using Names = std::vector<std::string_view>;
-using Slot = Library::WorkerSeat;
+using Slot = Library::WorkerSlot;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events",     "kv-events-anywhere", "log-level",
