@@ -80,7 +80,7 @@ void add_offline(CLI::App& command, BenchOfflineOptions& o) {
   command.add_option("--decode,-o", o.decode, "Decode steps that are timed")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
-  command.add_option("--rounds", o.rounds, "The median of so many rounds is told")
+  command.add_option("--rounds", o.rounds, "The median of so many rounds is reported")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
   command.add_option("--json,-j", o.json, "Write the figures to this file; - = standard output");

@@ -333,7 +333,7 @@ TEST_F(GenerateWorkerTest, AFlushWaitsForIdlenessAsLongAsItMay) {
     return *result(id).find("usage")->find("cached_tokens")->get<int64_t>();
   };
   EXPECT_EQ(cached(2), 0);
-  EXPECT_EQ(cached(3), 32);  // the at_limit pages of the prompt
+  EXPECT_EQ(cached(3), 32);  // the complete pages of the prompt
   flush(3, 0);
   run();
   ASSERT_EQ(emit_.replies.size(), 1u);
@@ -403,7 +403,7 @@ TEST_F(GenerateWorkerTest, AStopStringEndsARequestAtTheIdThatCompletesIt) {
   ASSERT_TRUE(tokenizer.ok());
   model_.eos_one_in = 0;
   const std::vector<int32_t> prompt{7, 8, 9}, free = expected(prompt, 60);
-  // The text of one id in the middle; where it first stands in the at_limit text decides.
+  // The text of one id in the middle; where it first stands in the complete text decides.
   stop_ = {(*tokenizer)->decode(std::vector<int32_t>(free.begin() + 20, free.begin() + 23), true)};
   ASSERT_FALSE(stop_[0].empty());
   std::size_t count = 0;
