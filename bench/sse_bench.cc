@@ -164,16 +164,16 @@ Library instant_library(const std::shared_ptr<const Tokenizer>& text, int stream
   Library library;
   SchedulerOptions options;
   options.max_running_requests = streams;
-  library.workers["generate"] = [=](const Value&, const Library::WorkerSeat& seat) -> Result<std::unique_ptr<Worker>> {
+  library.workers["generate"] = [=](const Value&, const Library::WorkerSlot& slot) -> Result<std::unique_ptr<Worker>> {
     return make_generate_worker({.options = options,
                                  .load = [text](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
                                    return std::unique_ptr<Runner>(std::make_unique<InstantRunner>(text->vocab_size()));
                                  },
                                  .tokenizer = text,
-                                 .streams = seat.streams});
+                                 .streams = slot.streams});
   };
-  library.workers["detokenize"] = [=](const Value&, const Library::WorkerSeat& seat) {
-    return Result<std::unique_ptr<Worker>>(make_detokenize_worker(text, seat));
+  library.workers["detokenize"] = [=](const Value&, const Library::WorkerSlot& slot) {
+    return Result<std::unique_ptr<Worker>>(make_detokenize_worker(text, slot));
   };
   library.short_calls = {"generate", "detokenize"};
   return library;

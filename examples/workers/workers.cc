@@ -76,7 +76,7 @@ Result<Names> terminals(const Value& inputs) {
 
 void add_example_workers(Library& library) {
   const auto add = [&library](const char* name, examples::MadeWorker (*make)(const Value&)) {
-    library.workers[name] = [make](const Value& args, const Library::WorkerSeat&) { return make(args); };
+    library.workers[name] = [make](const Value& args, const Library::WorkerSlot&) { return make(args); };
   };
   add("toy.echo", examples::make_echo);
   add("toy.batch_echo", examples::make_batch_echo);

@@ -1,5 +1,5 @@
 // The operator's commands to all stages: /flush_cache, /start_profile, /stop_profile. Each stage answers for itself;
-// the HTTP answer has all of their words. docs/api.md tells users.
+// the HTTP answer has all of their words. For users: docs/api.md.
 //
 // Thread safety: before the server starts; `send` is called by handlers, any thread.
 #pragma once

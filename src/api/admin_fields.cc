@@ -14,7 +14,7 @@ Result<Json> parse_command(const http::Request& request) {
   return parse_body(request.body);
 }
 
-Status read_order_timeout(const http::Request& request, const Json& body, double& timeout_s) {
+Status read_command_timeout(const http::Request& request, const Json& body, double& timeout_s) {
   RETURN_IF_ERROR(json_read(body, "timeout", timeout_s));
   std::string text;
   if (!request.query_value("timeout", text)) return ok_status();
@@ -29,9 +29,9 @@ Status read_order_timeout(const http::Request& request, const Json& body, double
 Result<int64_t> read_flush_timeout_ms(const http::Request& request) {
   ASSIGN_OR_RETURN(const Json body, parse_command(request));
   double timeout_s = 0;
-  RETURN_IF_ERROR(read_order_timeout(request, body, timeout_s));
-  if (!(timeout_s >= 0 && timeout_s <= kMaxOrderS)) {
-    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxOrderS);
+  RETURN_IF_ERROR(read_command_timeout(request, body, timeout_s));
+  if (!(timeout_s >= 0 && timeout_s <= kMaxCommandS)) {
+    return invalid_argument("timeout is {}; wanted a number of seconds in [0, {}]", timeout_s, kMaxCommandS);
   }
   return static_cast<int64_t>(std::ceil(timeout_s * 1000));
 }

@@ -36,7 +36,7 @@ Result<std::string> join_parts(const Json& parts, const std::string& where) {
     const Json& part = parts[i];
     if (!part.is_object())
       return invalid_argument("{} is of type {}; wanted an object", part_name, json_type_name(part));
-    std::string type, piece;
+    std::string type;
     RETURN_IF_ERROR(json_read(part, "type", type).with_prefix(part_name));
     if (type != "text") {
       return invalid_argument("{}.type is '{}'; wanted 'text': this model takes text only", part_name,

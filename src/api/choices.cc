@@ -28,14 +28,14 @@ std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::spa
   std::vector<GenerateRequest> out;
   out.reserve(prompts.size() * choices_per_prompt);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
-    const SamplingFields& own = sampling[sampling.size() == 1 ? 0 : i];
+    const SamplingFields& fields_of_prompt = sampling[sampling.size() == 1 ? 0 : i];
     const SharedPrompt prompt = std::move(prompts[i]);
     for (std::size_t k = 0; k < choices_per_prompt; ++k) {
       GenerateRequest& request = out.emplace_back();
       request.prompt = prompt;
-      request.sampling = own.params;
-      request.sampling.seed = own.seeded ? seed_of_choice(own.params.seed, k) : random_seed();
-      request.max_tokens = own.max_tokens;
+      request.sampling = fields_of_prompt.params;
+      request.sampling.seed = fields_of_prompt.seeded ? seed_of_choice(fields_of_prompt.params.seed, k) : random_seed();
+      request.max_tokens = fields_of_prompt.max_tokens;
       request.extra_key = fields.extra_key;
       request.priority = fields.priority;
       request.timeout_ms = fields.timeout_ms;

@@ -22,13 +22,14 @@ struct Seen {
 
 class ChoicesTest : public ApiHarness {
  protected:
-  // Choice `index` says " w<index> x" in two tokens, between a prompt of 5 tokens, 2 of them cached (0 for the first).
+  // Choice `index` generates " w<index> x" in two tokens, between a prompt of 5 tokens, 2 of them cached (0 for the
+  // first).
   void play(std::size_t index, double logprob = -1.0) {
     const int32_t cached = index == 0 ? 0 : 2;
     engine_.accept(index);
     if (engine_.request(index).sampling.prompt_logprobs_from == 0) {
       wire::TextDelta prompt{.id = ReqId{index + 1}, .usage = {5, 0, cached}};
-      prompt.prompt_logprobs = {FakeEngine::place(50, std::nullopt), FakeEngine::place(51, -3.0)};
+      prompt.prompt_logprobs = {FakeEngine::position(50, std::nullopt), FakeEngine::position(51, -3.0)};
       engine_.deliver(index, prompt);
     }
     engine_.token(index, 10, " w" + std::to_string(index), {5, 1, cached}, logprob, {{10, logprob}});
@@ -95,8 +96,8 @@ TEST_F(ChoicesTest, EveryPairOfFeatures) {
       ASSERT_EQ(got.status, 200) << body << got.body;
       const std::vector<Seen> seen = assemble(got, n);
       for (std::size_t k = 0; k < n; ++k) {
-        const std::string own = " w" + std::to_string(first + k) + " x";
-        EXPECT_EQ(seen[k].text, (echo ? "ab" : "") + own) << body;
+        const std::string text = " w" + std::to_string(first + k) + " x";
+        EXPECT_EQ(seen[k].text, (echo ? "ab" : "") + text) << body;
         EXPECT_EQ(seen[k].finish, "length") << body;
         EXPECT_EQ(seen[k].ends, 1) << body;
         std::vector<std::string> tokens;
@@ -174,7 +175,7 @@ TEST_F(ChoicesTest, EchoOfIdsAsksTheTokenizer) {
   EXPECT_EQ(engine_.request(0).max_tokens, 0);
   engine_.accept(0);
   wire::TextDelta last{.id = ReqId{1}, .usage = {2, 0, 0}};
-  last.prompt_logprobs = {FakeEngine::place(1, std::nullopt), FakeEngine::place(2, -0.5)};
+  last.prompt_logprobs = {FakeEngine::position(1, std::nullopt), FakeEngine::position(2, -0.5)};
   last.finish = wire::Finish{.reason = FinishReason::kLength};
   engine_.deliver(0, last);
   const Json choice = answer.get().json()["choices"][0];
@@ -184,14 +185,14 @@ TEST_F(ChoicesTest, EchoOfIdsAsksTheTokenizer) {
   EXPECT_EQ(engine_.submitted(), 1u);
 }
 
-TEST_F(ChoicesTest, TheStopTokensPlaceIsAmongTheLogprobs) {
+TEST_F(ChoicesTest, TheStopTokensPositionIsAmongTheLogprobs) {
   auto answer = post(kChat, R"({"messages":[{"role":"user","content":"x"}],"logprobs":true})");
   wait_submitted(1);
   engine_.accept(0);
   engine_.token(0, 10, "a", {5, 1, 0}, -1.0);
   wire::TextDelta last{.id = ReqId{1}, .usage = {5, 2, 0}};
   last.finish = wire::Finish{.reason = FinishReason::kStop, .matched_token = 3};
-  last.logprobs = {FakeEngine::place(3, -0.5)};
+  last.logprobs = {FakeEngine::position(3, -0.5)};
   engine_.deliver(0, last);
   const Json body = answer.get().json();
   EXPECT_EQ(body["choices"][0]["logprobs"]["content"].size(), body["usage"]["completion_tokens"].get<std::size_t>());

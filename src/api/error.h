@@ -35,7 +35,7 @@ std::string_view error_type(int http_status);
 
 // A malformed or out-of-range field of the request: 400.
 ApiError bad_request(std::string message, std::string param = "");
-// An error of the engine. The codes map as base/status.h says, but kTooLarge is a 400, as clients expect of a prompt
+// An error of the engine. The codes map as in base/status.h, but kTooLarge is a 400, as clients expect of a prompt
 // over the context; what else is too large (a grammar, pictures, the work of a chat template) has kLimitExceeded.
 ApiError from_status(const Status& status);
 

@@ -38,7 +38,7 @@ TEST(Fields, TheBodyMustBeAnObject) {
     EXPECT_FALSE(parse_body(text).ok()) << text;
 }
 
-TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasItsOwn) {
+TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasSome) {
   auto plain = read("{}");
   ASSERT_TRUE(plain.ok());
   EXPECT_EQ(plain->sampling.params.temperature, 1.0);
@@ -48,12 +48,12 @@ TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasItsOwn) {
   EXPECT_FALSE(plain->sampling.max_tokens.has_value());
   EXPECT_FALSE(plain->stream);
   EXPECT_TRUE(plain->sampling.params.skip_special_tokens);
-  ModelFacts own = model();
-  own.temperature = 0.6;
-  own.top_p = 0.95;
-  own.top_k = 20;
-  own.min_p = 0.05;
-  auto taken = read(R"({"top_p": 0.5, "temperature": null})", own);
+  ModelFacts defaults = model();
+  defaults.temperature = 0.6;
+  defaults.top_p = 0.95;
+  defaults.top_k = 20;
+  defaults.min_p = 0.05;
+  auto taken = read(R"({"top_p": 0.5, "temperature": null})", defaults);
   ASSERT_TRUE(taken.ok());
   EXPECT_EQ(taken->sampling.params.temperature, 0.6);
   EXPECT_EQ(taken->sampling.params.top_p, 0.5);
@@ -65,7 +65,7 @@ TEST(Fields, EverythingIsRead) {
   auto out = read(R"({"temperature":0,"top_p":0.9,"min_p":0.1,"top_k":5,"seed":-7,"stop":["a","b"],
     "stop_token_ids":[3,99],"ignore_eos":true,"skip_special_tokens":false,"include_stop_str_in_output":true,
     "max_tokens":9,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
-    "cache_salt":"s","somebody_elses_field":{"x":1},"frequency_penalty":0.0,"n":1,"tools":[],
+    "cache_salt":"s","another_servers_field":{"x":1},"frequency_penalty":0.0,"n":1,"tools":[],
     "response_format":{"type":"text"},"user":"me"})");
   ASSERT_TRUE(out.ok()) << out.status().to_string();
   EXPECT_EQ(out->sampling.params.temperature, 0.0);
@@ -84,10 +84,10 @@ TEST(Fields, EverythingIsRead) {
   EXPECT_EQ(read(R"({"max_completion_tokens":4})")->sampling.max_tokens, 4);
 }
 
-// One line a refusal: the body, the field that `param` must name, and a piece of the message.
+// One line a refusal: the body, the field that `param` must name, and a part of the message.
 TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
   struct Case {
-    std::string body, param, says;
+    std::string body, param, message;
   };
   const std::string many_stops = "[" + [] {
     std::string out = "\"x\"";
@@ -137,7 +137,7 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
     const ApiError error = field_error(out.status());
     EXPECT_EQ(error.http_status, 400) << each.body.substr(0, 80);
     EXPECT_EQ(error.param, each.param) << error.message;
-    EXPECT_NE(error.message.find(each.says), std::string::npos) << error.message;
+    EXPECT_NE(error.message.find(each.message), std::string::npos) << error.message;
   }
 }
 

@@ -107,18 +107,18 @@ class GenerateFormat : public ReplyFormat {
     const Logprobs& wish = logprobs_[static_cast<std::size_t>(choice.index) / n_];
     if (!wish.wanted) return;
     const bool with_prompt = !cumulative_ || choice.finish;
-    for (const auto& [name, places] :
+    for (const auto& [name, positions] :
          {std::pair{"input", LogprobSpan(choice.prompt_logprobs)}, std::pair{"output", LogprobSpan(choice.logprobs)}}) {
       if (name[0] == 'i' && !with_prompt) continue;
       fmt::format_to(std::back_inserter(out), ",\"{}_token_logprobs\":", name);
-      append_native_logprobs(out, engine_, places, text_in_logprobs_);
+      append_native_logprobs(out, engine_, positions, text_in_logprobs_);
       if (wish.top) {
         fmt::format_to(std::back_inserter(out), ",\"{}_top_logprobs\":", name);
-        append_native_top(out, engine_, places, text_in_logprobs_);
+        append_native_top(out, engine_, positions, text_in_logprobs_);
       }
       if (!wish.ids.empty()) {
         fmt::format_to(std::back_inserter(out), ",\"{}_token_ids_logprobs\":", name);
-        append_native_of_ids(out, engine_, places, wish.ids, text_in_logprobs_);
+        append_native_of_ids(out, engine_, positions, wish.ids, text_in_logprobs_);
       }
     }
   }

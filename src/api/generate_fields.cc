@@ -43,7 +43,7 @@ constexpr std::string_view kSamplingKeys[] = {"max_new_tokens",
                                               "stream_interval",
                                               "custom_params"};
 
-// {key: what `key` says of prompt i}, or {} where it says nothing: a list has one entry for each prompt of a batch.
+// {key: the value of `key` for prompt i}, or {} where it has none: a list has one entry for each prompt of a batch.
 Result<Json> of_prompt(const Json& body, const char* key, const GenerateFields& fields, std::size_t i) {
   Json out = Json::object();
   const Json* value = json_find(body, key);

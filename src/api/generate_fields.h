@@ -19,7 +19,7 @@ struct GenerateFields {
   std::string rid;                // the one name of a whole batch; empty where each prompt has its own
   bool text_in_logprobs = false;
   bool stream = false;
-  bool stream_output = false;  // each piece once, instead of everything so far
+  bool stream_output = false;  // each part once, instead of everything so far
 
   std::size_t n() const { return static_cast<std::size_t>(sampling.front().n); }
 };

@@ -20,7 +20,7 @@ class GenerateTest : public ApiHarness {
     engine_.token(index, 8, " you", {5, 2, 2, 1}, -1.5, {{8, -1.5}}, {-7.0});
     wire::TextDelta last{.id = ReqId{index + 1}, .usage = {5, 3, 2, 1, 4, 0.25}, .weight_version = 6};
     last.finish = wire::Finish{.reason = FinishReason::kStop, .matched_token = 3};
-    last.logprobs = {FakeEngine::place(3, -2.5, {{3, -2.5}}, {-8.0})};
+    last.logprobs = {FakeEngine::position(3, -2.5, {{3, -2.5}}, {-8.0})};
     engine_.deliver(index, last);
   }
 };
@@ -69,7 +69,7 @@ TEST_F(GenerateTest, LogprobsOfThePromptAndTheText) {
   EXPECT_EQ(params.logprob_token_ids, std::vector<int32_t>{11});
   engine_.accept(0);
   wire::TextDelta prompt{.id = ReqId{1}, .usage = {5, 0, 2}};
-  prompt.prompt_logprobs = {FakeEngine::place(1, std::nullopt), FakeEngine::place(2, -4.0, {{5, -0.5}}, {-9.0})};
+  prompt.prompt_logprobs = {FakeEngine::position(1, std::nullopt), FakeEngine::position(2, -4.0, {{5, -0.5}}, {-9.0})};
   engine_.deliver(0, prompt);
   play(0, false);
   const Json meta = answer.get().json()["meta_info"];
@@ -99,13 +99,13 @@ TEST_F(GenerateTest, StreamsRepeatEverythingUnlessAskedNotTo) {
       const Json event = parsed(got.events[i]);
       EXPECT_FALSE(event.contains("index"));
       EXPECT_EQ(event["meta_info"]["finish_reason"].is_null(), i < 2);
-      const auto piece = event["output_ids"].get<std::vector<int32_t>>();
+      const auto chunk = event["output_ids"].get<std::vector<int32_t>>();
       if (!once) {
         EXPECT_TRUE(event["text"].get<std::string>().starts_with(text));
         text.clear(), ids.clear(), logprobs = 0;
       }
       text += event["text"].get<std::string>();
-      ids.insert(ids.end(), piece.begin(), piece.end());
+      ids.insert(ids.end(), chunk.begin(), chunk.end());
       logprobs += event["meta_info"]["output_token_logprobs"].size();
     }
     EXPECT_EQ(text, "Hi you");
@@ -179,13 +179,13 @@ TEST_F(GenerateTest, RefusalsNameTheFieldAndReachNoEngine) {
       {R"({"text":["a","b"],"rid":["x"]})", "rid has 1 entries"},
       {R"({"text":"a","timeout_s":0})", "timeout_s is 0"},
   };
-  for (const auto& [body, says] : cases) {
+  for (const auto& [body, wanted] : cases) {
     for (const char* stream : {"", "\"stream\":true,"}) {
       const Answer got = post(kGenerate, "{" + std::string(stream) + (body + 1)).get();
       if (std::string(body) == "{}" && *stream) continue;  // a trailing comma is another error
       EXPECT_EQ(got.status, 400) << body;
       const std::string message = got.json()["error"]["message"];
-      EXPECT_NE(message.find(says), std::string::npos) << body << "\n" << message;
+      EXPECT_NE(message.find(wanted), std::string::npos) << body << "\n" << message;
     }
   }
   EXPECT_EQ(engine_.submitted(), 0u);
@@ -246,7 +246,7 @@ TEST_F(GenerateTest, AStreamThatRepeatsTooMuchEndsWithAnError) {
   EXPECT_TRUE(eventually([&] { return engine_.aborts() == std::vector<std::size_t>{0}; }));
 }
 
-TEST_F(GenerateTest, OrdersReachTheSchedulers) {
+TEST_F(GenerateTest, AdminCommandsReachTheSchedulers) {
   EXPECT_EQ(post("/flush_cache", R"({"timeout":1.5})").get().status, 200);
   EXPECT_EQ(get("/flush_cache?timeout=2").status, 200);
   EXPECT_EQ(post("/start_profile", "{}").get().status, 200);

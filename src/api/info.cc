@@ -58,7 +58,7 @@ void server_info(ApiContext& context, const http::ResponderPtr& responder) {
   responder->send({.body = std::move(out)});
 }
 
-// What a client that sends no sampling fields gets, where the model says so.
+// What a client that sends no sampling fields gets, where the model defines it.
 std::string preferred_sampling(const ModelFacts& model) {
   std::string out;
   const auto append = [&out](const char* name, const auto& value) {

@@ -1,10 +1,10 @@
-// LiveRequests: the requests that are under way, by the names that clients know them by, so that somebody else than
+// LiveRequests: the requests that are under way, by the names that clients know them by, so that others than
 // their client can abort them.
 //
 // A name means one request or, for a batch, several choices of it. Names match as a whole, never by a prefix: with
 // prefixes, one client's abort reaches requests of others.
 //
-// Owned by ApiState. Thread safety: all functions from any thread; no lock is held while somebody else's code runs.
+// Owned by ApiState. Thread safety: all functions from any thread; no lock is held while a caller's code runs.
 #pragma once
 
 #include <atomic>
@@ -37,7 +37,7 @@ class LiveRequests {
   Status add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply);
   void remove(const std::vector<Name>& names);
 
-  // Ends the choices that `name` means with the news of an abort. How many were still running.
+  // Ends the choices that `name` means with the event of an abort. How many were still running.
   std::size_t abort(const std::string& name);
   std::size_t abort_all();
   std::size_t size() const;  // names

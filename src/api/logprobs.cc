@@ -10,7 +10,7 @@
 namespace millrace::api {
 namespace {
 
-// The wire holds numbers that were computed in f32: their shortest f32 spelling says all of them.
+// The wire holds numbers that were computed in f32: their shortest f32 spelling loses nothing.
 void append_number(std::string& out, double logprob) {
   const double finite = logprob > kLeastLogprob ? std::min(logprob, 0.0) : kLeastLogprob;  // NaN too
   fmt::format_to(std::back_inserter(out), "{}", static_cast<float>(finite));
@@ -77,8 +77,8 @@ void append_text_top(std::string& out, const TokenNames& names, const wire::Toke
 std::string_view covered(const TextOffset& offset, const std::string& bytes) {
   constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
   const std::string_view rest = std::string_view(offset.text).substr(std::min(offset.at, offset.text.size()));
-  const auto fits = [rest](std::string_view piece) {
-    return rest.size() < piece.size() ? piece.starts_with(rest) : rest.starts_with(piece);
+  const auto fits = [rest](std::string_view part) {
+    return rest.size() < part.size() ? part.starts_with(rest) : rest.starts_with(part);
   };
   const std::string_view all = bytes;
   if (fits(all)) return all;
@@ -89,12 +89,11 @@ std::string_view covered(const TextOffset& offset, const std::string& bytes) {
 
 // Where a token begins: the number of code points that began before it; inside one where it begins with its rest.
 int64_t advance(TextOffset& offset, const std::string& bytes) {
-  const std::string_view piece = covered(offset, bytes);
-  const bool inside = !piece.empty() && utf8_is_continuation(piece.front()) && offset.code_points > 0;
+  const std::string_view part = covered(offset, bytes);
+  const bool inside = !part.empty() && utf8_is_continuation(part.front()) && offset.code_points > 0;
   const int64_t begin = offset.code_points - (inside ? 1 : 0);
-  offset.at += piece.size();
-  offset.code_points +=
-      std::count_if(piece.begin(), piece.end(), [](char byte) { return !utf8_is_continuation(byte); });
+  offset.at += part.size();
+  offset.code_points += std::count_if(part.begin(), part.end(), [](char byte) { return !utf8_is_continuation(byte); });
   return begin;
 }
 

@@ -17,8 +17,8 @@ class LogprobsTest : public ::testing::Test {
 };
 
 TEST_F(LogprobsTest, Chat) {
-  const std::vector<wire::TokenLogprobs> tokens = {FakeEngine::place(1, -0.5, {{1, -0.5}, {2, -1.25}}),
-                                                   FakeEngine::place(2, -INFINITY)};
+  const std::vector<wire::TokenLogprobs> tokens = {FakeEngine::position(1, -0.5, {{1, -0.5}, {2, -1.25}}),
+                                                   FakeEngine::position(2, -INFINITY)};
   std::string out;
   append_chat_logprobs(out, {engine_}, tokens);
   const Json wanted = Json::parse(R"({"content":[
@@ -33,10 +33,11 @@ TEST_F(LogprobsTest, CompletionsAlignWithTheText) {
   TextOffset offset{.text =
                         "cat\xC3\xA9"
                         "dog"};
-  const std::vector<wire::TokenLogprobs> prompt = {FakeEngine::place(7, std::nullopt), FakeEngine::place(1, -1.0)};
-  const std::vector<wire::TokenLogprobs> tokens = {FakeEngine::place(2, -2.0, {{6, -0.25}, {2, -2.0}}),
-                                                   FakeEngine::place(3, -3.0, {{5, -0.125}}),
-                                                   FakeEngine::place(5, -4.0), FakeEngine::place(4, 0.0)};
+  const std::vector<wire::TokenLogprobs> prompt = {FakeEngine::position(7, std::nullopt),
+                                                   FakeEngine::position(1, -1.0)};
+  const std::vector<wire::TokenLogprobs> tokens = {FakeEngine::position(2, -2.0, {{6, -0.25}, {2, -2.0}}),
+                                                   FakeEngine::position(3, -3.0, {{5, -0.125}}),
+                                                   FakeEngine::position(5, -4.0), FakeEngine::position(4, 0.0)};
   std::string out;
   append_text_logprobs(out, {engine_}, prompt, tokens, offset);
   const Json wanted = Json::parse(R"({"tokens":["<s>"," cat","bytes:\\xc3","bytes:\\xa9","dog",""],
@@ -51,13 +52,13 @@ TEST_F(LogprobsTest, CompletionsAlignWithTheText) {
 }
 
 TEST_F(LogprobsTest, Native) {
-  const std::vector<wire::TokenLogprobs> places = {FakeEngine::place(7, std::nullopt),
-                                                   FakeEngine::place(1, -0.5, {{5, -0.25}, {1, -0.5}}, {-7.0, -8.0})};
+  const std::vector<wire::TokenLogprobs> positions = {
+      FakeEngine::position(7, std::nullopt), FakeEngine::position(1, -0.5, {{5, -0.25}, {1, -0.5}}, {-7.0, -8.0})};
   std::string plain, text, top, ids;
-  append_native_logprobs(plain, engine_, places, false);
-  append_native_logprobs(text, engine_, places, true);
-  append_native_top(top, engine_, places, false);
-  append_native_of_ids(ids, engine_, places, std::vector<int32_t>{9, 2}, true);
+  append_native_logprobs(plain, engine_, positions, false);
+  append_native_logprobs(text, engine_, positions, true);
+  append_native_top(top, engine_, positions, false);
+  append_native_of_ids(ids, engine_, positions, std::vector<int32_t>{9, 2}, true);
   EXPECT_EQ(parsed(plain), Json::parse("[[null,7,null],[-0.5,1,null]]"));
   EXPECT_EQ(parsed(text), Json::parse(R"([[null,7,"<s>"],[-0.5,1," cat"]])"));
   EXPECT_EQ(parsed(top), Json::parse("[null,[[-0.25,5,null],[-0.5,1,null]]]"));
@@ -67,19 +68,19 @@ TEST_F(LogprobsTest, Native) {
 TEST_F(LogprobsTest, NumbersAreFiniteAndAsTheWireHasThem) {
   for (double value : {-1.0f / 3.0f, -1e-30f, -87.25f}) {
     std::string out;
-    append_native_logprobs(out, engine_, std::vector{FakeEngine::place(1, value)}, false);
+    append_native_logprobs(out, engine_, std::vector{FakeEngine::position(1, value)}, false);
     EXPECT_EQ(static_cast<float>(parsed(out)[0][0].get<double>()), static_cast<float>(value));
   }
   for (double value : {-double{INFINITY}, double{NAN}, -1e30}) {
     std::string out;
-    append_native_logprobs(out, engine_, std::vector{FakeEngine::place(1, value)}, false);
+    append_native_logprobs(out, engine_, std::vector{FakeEngine::position(1, value)}, false);
     EXPECT_EQ(parsed(out)[0][0], Json(-9999.0));
   }
 }
 
 TEST_F(LogprobsTest, MeansRankTexts) {
-  EXPECT_EQ(mean_logprob(std::vector{FakeEngine::place(1, -1.0), FakeEngine::place(2, -3.0)}), -2.0);
-  EXPECT_LT(mean_logprob({}), mean_logprob(std::vector{FakeEngine::place(1, -INFINITY)}));
+  EXPECT_EQ(mean_logprob(std::vector{FakeEngine::position(1, -1.0), FakeEngine::position(2, -3.0)}), -2.0);
+  EXPECT_LT(mean_logprob({}), mean_logprob(std::vector{FakeEngine::position(1, -INFINITY)}));
 }
 
 }  // namespace

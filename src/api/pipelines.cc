@@ -33,8 +33,8 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     if (spans_) server_span_ = spans_->begin(responder_->label(), 0);
     if (server_span_) request.traceparent = server_span_->traceparent();
     const ReqId id = engine_.submit(std::move(request),
-                                    [self = shared_from_this()](RequestEvent& event) { return self->hear(event); });
-    // Set last: the sink may have ended it inside submit(), and then there is nobody to tell.
+                                    [self = shared_from_this()](RequestEvent& event) { return self->on_event(event); });
+    // Set last: the sink may have ended it inside submit(), and then there is no client to notify.
     responder_->on_disconnect([self = weak_from_this(), &engine = engine_, id] {
       const auto reply = self.lock();  // the engine may have the last hold on it
       engine.abort(id);
@@ -43,7 +43,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   }
 
  private:
-  SinkAnswer hear(const RequestEvent& event) {
+  SinkAnswer on_event(const RequestEvent& event) {
     const RequestEvent::End* const end = event.end();
     if (end && !end->status.ok()) return fail(end->status), SinkAnswer::kTaken;
     const bool is_output = end || event.value_chunk() || (event.text() && !event.text()->text.empty());
@@ -53,11 +53,11 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
         end_span(ok_status());
         responder_->send({.body = result(event.id, end->result)});
       }
-      return SinkAnswer::kTaken;  // the result says all that the pieces do
+      return SinkAnswer::kTaken;  // the result has all that the chunks have
     }
     // Kept until the client takes it: the same event comes again.
     if (waiting_.empty()) {
-      waiting_ = end ? "data: " + result(event.id, end->result) + "\n\ndata: [DONE]\n\n" : piece(event);
+      waiting_ = end ? "data: " + result(event.id, end->result) + "\n\ndata: [DONE]\n\n" : chunk_event(event);
     }
     const std::size_t unread = responder_->pending_bytes();
     if (unread > 0 && unread + waiting_.size() > kMaxUnreadBytes && !responder_->disconnected()) {
@@ -74,7 +74,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   }
 
   // Numbered as they are written, from 0 for each stage.
-  std::string piece(const RequestEvent& event) {
+  std::string chunk_event(const RequestEvent& event) {
     const wire::TextDelta* const text = event.text();
     const std::string stage(event.stage);
     std::string out = fmt::format("data: {{\"id\":\"{}\",\"stage\":", event.id.value);
@@ -98,7 +98,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
     return out += '}';
   }
 
-  // Errors before the first byte are real statuses: the stream begins with the first piece.
+  // Errors before the first byte are real statuses: the stream begins with the first chunk.
   void start() {
     if (!started_) responder_->start_sse();
     started_ = true;
@@ -129,7 +129,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   const bool stream_;
   bool started_ = false;
   std::map<std::string, uint64_t> next_;
-  std::string waiting_;  // one event that the client has no room for
+  std::string waiting_;  // one event that the client cannot take yet
 };
 
 Status read_terminals(const Json& body, PipelineRequest& out) {
@@ -161,7 +161,7 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
   double timeout_s = 0;
   RETURN_IF_ERROR(json_read(body, "stream", stream));
   RETURN_IF_ERROR(json_read(body, "timeout_s", timeout_s));
-  // Nobody gets less time than was asked for without a word.
+  // A request never gets less time than it asked for without an error.
   const int64_t longest_s = context.engine.request_timeout_s();
   if (!(timeout_s >= 0 && timeout_s <= static_cast<double>(longest_s))) {
     return invalid_argument("timeout_s is {}; wanted a number from 0 to {}, request_timeout_s of the pipeline",
@@ -180,7 +180,7 @@ void note_refusal(const PipelineContext& context, const http::RequestLabel& requ
 void hello(PipelineContext& context, const http::ResponderPtr& responder) {
   responder->send({.content_type = "text/plain; charset=utf-8",
                    .body = fmt::format("Millrace {} runs the pipeline '{}'.\nPOST {{\"inputs\": ...}} to /v1/pipeline; "
-                                       "GET it for a picture; /ready tells whether requests are accepted now.\n",
+                                       "GET it for a picture; /ready reports whether requests are accepted now.\n",
                                        context.version, context.engine.name())});
 }
 

@@ -1,4 +1,4 @@
-// /v1/pipeline over real HTTP, in front of a pipeline that says what the test tells it to say; values as JSON.
+// /v1/pipeline over real HTTP, in front of a pipeline that emits what the test wants; values as JSON.
 #include "api/pipelines.h"
 
 #include <gtest/gtest.h>
@@ -51,7 +51,7 @@ TEST(ValueJson, EveryKindComesBack) {
   EXPECT_TRUE(same_bits(*value, *again)) << written(*value) << "\n" << written(*again);
 }
 
-TEST(ValueJson, ComplaintsNameThePlaceAndTheWish) {
+TEST(ValueJson, ErrorsNameThePathAndTheWantedValue) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"x":[18446744073709551615]})", "in.x[0] is 18446744073709551615; wanted an integer of 64 bits"},
       {R"({"$tensor":3})", "in.$tensor is a integer; wanted an object"},
@@ -74,7 +74,7 @@ TEST(ValueJson, ComplaintsNameThePlaceAndTheWish) {
   }
 }
 
-// Answers at once, from inside submit(), as the input says.
+// Answers at once, from inside submit(), as the input asks.
 class EchoPipeline : public PipelineEngine {
  public:
   ReqId submit(PipelineRequest request, Sink sink) override {
@@ -107,7 +107,7 @@ class EchoPipeline : public PipelineEngine {
   void cancel(ReqId) override {}
   void admin(wire::AdminAction action, int64_t timeout_ms,
              std::function<void(std::vector<wire::AdminReply>)> done) override {
-    orders.emplace_back(action, timeout_ms);
+    commands.emplace_back(action, timeout_ms);
     done(replies);
   }
   Health health() const override { return state; }
@@ -117,7 +117,7 @@ class EchoPipeline : public PipelineEngine {
 
   Health state = {.ready = true};
   PipelineRequest last;
-  std::vector<std::pair<wire::AdminAction, int64_t>> orders;
+  std::vector<std::pair<wire::AdminAction, int64_t>> commands;
   std::vector<wire::AdminReply> replies;
 
  private:
@@ -195,7 +195,7 @@ TEST_F(PipelineHttp, BadBodiesAreNamed) {
   }
 }
 
-TEST_F(PipelineHttp, OrdersAreGivenAndEachStageAnswersForItself) {
+TEST_F(PipelineHttp, CommandsAreSentAndEachStageAnswersForItself) {
   engine_.replies = {{.stage = "front", .message = "recording"},
                      {.stage = "think-0", .code = StatusCode::kUnsupported, .message = "no cache"}};
   EXPECT_EQ(get("/start_profile").body,
@@ -205,13 +205,13 @@ TEST_F(PipelineHttp, OrdersAreGivenAndEachStageAnswersForItself) {
   EXPECT_EQ(post(R"({"timeout":2.5})", "/flush_cache").status, 200);
   EXPECT_EQ(get("/flush_cache?timeout=0.25").status, 200);
   using Action = wire::AdminAction;
-  EXPECT_EQ(engine_.orders, (std::vector<std::pair<Action, int64_t>>{{Action::kStartProfile, 30'000},
-                                                                     {Action::kStopProfile, 30'000},
-                                                                     {Action::kFlushCache, 2500},
-                                                                     {Action::kFlushCache, 250}}));
+  EXPECT_EQ(engine_.commands, (std::vector<std::pair<Action, int64_t>>{{Action::kStartProfile, 30'000},
+                                                                       {Action::kStopProfile, 30'000},
+                                                                       {Action::kFlushCache, 2500},
+                                                                       {Action::kFlushCache, 250}}));
 }
 
-TEST_F(PipelineHttp, AnOrderThatFailsSaysWhereAndWhatTheOthersDid) {
+TEST_F(PipelineHttp, ACommandThatFailsNamesTheStageAndWhatTheOthersDid) {
   engine_.replies = {{.stage = "a", .message = "flushed"},
                      {.stage = "b", .code = StatusCode::kDeadline, .message = "b did not answer within 10 ms"}};
   const auto late = get("/flush_cache");
@@ -222,15 +222,15 @@ TEST_F(PipelineHttp, AnOrderThatFailsSaysWhereAndWhatTheOthersDid) {
   EXPECT_EQ(get("/flush_cache").status, 400);
   engine_.replies.clear();
   EXPECT_EQ(get("/flush_cache").status, 503);
-  const std::size_t before = engine_.orders.size();
+  const std::size_t before = engine_.commands.size();
   for (const char* path : {"/flush_cache?timeout=-1", "/flush_cache?timeout=601", "/flush_cache?timeout=x"}) {
     EXPECT_EQ(get(path).status, 400) << path;
   }
   EXPECT_EQ(post(R"({"output_dir":"/etc"})", "/start_profile").status, 400);
-  EXPECT_EQ(engine_.orders.size(), before);
+  EXPECT_EQ(engine_.commands.size(), before);
 }
 
-// Says so many events of 64 KiB from a thread of its own, each until it is taken.
+// Emits so many events of 64 KiB from a thread of its own, each until it is taken.
 class FloodPipeline : public EchoPipeline {
  public:
   static constexpr uint64_t kEvents = 1024;  // 64 MiB in all
@@ -322,7 +322,7 @@ TEST_F(PipelineFlood, AClientThatLeavesWithoutReadingCancels) {
   EXPECT_TRUE(http::testing::eventually([this] { return engine_.aborted.load(); }, 60'000));
 }
 
-TEST_F(PipelineHttp, SaysHowItIs) {
+TEST_F(PipelineHttp, ReportsItsState) {
   EXPECT_EQ(get("/ready").status, 200);
   EXPECT_EQ(get("/v1/pipeline").body, "<svg/>");
   engine_.state = {.reason = "think: starting"};
@@ -330,11 +330,12 @@ TEST_F(PipelineHttp, SaysHowItIs) {
   EXPECT_EQ(get("/live").status, 200);
   EXPECT_NE(get("/").body.find("echo"), std::string::npos);
   engine_.state.stages = {{.stage = "far", .metrics = {{"control_links_total{process=far-1,event=lost}", 3}}}};
-  const std::string told = get("/metrics").body;
-  EXPECT_NE(told.find("millrace:control_links_total{event=\"lost\",pipeline=\"echo\",process=\"far-1\",replica=\"0\","
-                      "stage=\"far\"} 3\n"),
-            std::string::npos)
-      << told;
+  const std::string metrics = get("/metrics").body;
+  EXPECT_NE(
+      metrics.find("millrace:control_links_total{event=\"lost\",pipeline=\"echo\",process=\"far-1\",replica=\"0\","
+                   "stage=\"far\"} 3\n"),
+      std::string::npos)
+      << metrics;
   engine_.state.stages = {
       {.stage = "think", .state = wire::StageState::kReady, .running = 3, .metrics = {{"held_bytes", 5}}}};
   EXPECT_NE(get("/metrics").body.find("millrace:held_bytes{pipeline=\"echo\",replica=\"0\",stage=\"think\"} 5\n"),

@@ -167,7 +167,7 @@ void Reply::on_text(Choice& choice, const wire::TextDelta& delta) {
 Status Reply::absorb(Choice& choice, const wire::TextDelta& delta) {
   ChoiceState& state = choice.state;
   RETURN_IF_ERROR(memory_->add(bytes_of(delta)));
-  // A finish that the front makes by itself knows no counts.
+  // A finish that the coordinator makes by itself knows no counts.
   if (delta.usage.prompt_tokens > 0) {
     state_->requests.generated(std::max(0, delta.usage.completion_tokens - state.usage.completion_tokens));
     if (state.usage.completion_tokens == 0 && delta.usage.completion_tokens > 0) {
@@ -207,7 +207,7 @@ void Reply::begin_stream(std::string& out) {
   }
 }
 
-// Headers and what waited go out once every choice was accepted; from then on news goes out as it comes.
+// Headers and what waited go out once every choice was accepted; from then on output goes out as it comes.
 Status Reply::stream_events(std::string& out) {
   if (!started_) {
     for (const Choice& choice : choices_) {
@@ -227,7 +227,7 @@ Status Reply::stream_events(std::string& out) {
 Status Reply::stream_choice(Choice& choice, std::string& out) {
   ChoiceState& state = choice.state;
   if (!choice.fresh || choice.closed) return ok_status();
-  if (options_.prompt_first && state.tokens.empty() && choice.told_tokens == 0 && !state.finish) return ok_status();
+  if (options_.prompt_first && state.tokens.empty() && choice.sent_tokens == 0 && !state.finish) return ok_status();
   choice.fresh = false;
   choice.closed = state.finish.has_value();
   if (choice.closed) RETURN_IF_ERROR(format_->finish(state));
@@ -253,16 +253,16 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
 // What the client is about to see, for the histograms.
 void Reply::measure(Choice& choice) {
   const ChoiceState& state = choice.state;
-  const int32_t tokens = state.usage.completion_tokens - choice.told_tokens;
+  const int32_t tokens = state.usage.completion_tokens - choice.sent_tokens;
   if (tokens > 0) {
-    if (choice.told_tokens == 0) {
-      state_->requests.first_piece(state.elapsed_seconds);
-      if (tokens > 1) state_->requests.next_piece(0, tokens - 1);
+    if (choice.sent_tokens == 0) {
+      state_->requests.first_chunk(state.elapsed_seconds);
+      if (tokens > 1) state_->requests.next_chunk(0, tokens - 1);
     } else {
-      state_->requests.next_piece(state.elapsed_seconds - choice.told_at_s, tokens);
+      state_->requests.next_chunk(state.elapsed_seconds - choice.sent_at_s, tokens);
     }
-    choice.told_at_s = state.elapsed_seconds;
-    choice.told_tokens = state.usage.completion_tokens;
+    choice.sent_at_s = state.elapsed_seconds;
+    choice.sent_tokens = state.usage.completion_tokens;
   }
   if (state.finish) state_->requests.ended(*state.finish, state.usage, state.elapsed_seconds);
 }
@@ -343,15 +343,15 @@ std::string Reply::best_choices(std::vector<const ChoiceState*>& shown) {
   const std::size_t group = options_.choices_per_prompt;
   const bool ranked = options_.best != 0 && options_.best < group;
   for (std::size_t first = 0; first < choices_.size(); first += group) {
-    std::vector<std::size_t> order(std::min(group, choices_.size() - first));
-    std::iota(order.begin(), order.end(), first);
+    std::vector<std::size_t> ranking(std::min(group, choices_.size() - first));
+    std::iota(ranking.begin(), ranking.end(), first);
     if (ranked) {
       std::vector<double> mean(choices_.size());
-      for (std::size_t i : order) mean[i] = mean_logprob(choices_[i].state.logprobs);
-      std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return mean[a] > mean[b]; });
-      order.resize(options_.best);
+      for (std::size_t i : ranking) mean[i] = mean_logprob(choices_[i].state.logprobs);
+      std::stable_sort(ranking.begin(), ranking.end(), [&](std::size_t a, std::size_t b) { return mean[a] > mean[b]; });
+      ranking.resize(options_.best);
     }
-    for (std::size_t i : order) {
+    for (std::size_t i : ranking) {
       if (index) out += ',';
       choices_[i].state.index = index++;
       out += format_->choice(choices_[i].state);

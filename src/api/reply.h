@@ -1,9 +1,9 @@
-// Reply: the answer to one HTTP request that generates, made of the news of one or several engine requests.
+// Reply: the answer to one HTTP request that generates, made of the events of one or several engine requests.
 //
 // It is the meeting point of two worlds: the engine's threads call on_text() of its choices, the responder posts to the
 // HTTP thread. Response headers are held back until every engine request was accepted, so a full queue or a bad
 // template is a real HTTP status; after that an error becomes an `error` event and the stream ends without [DONE].
-// A request that was aborted on somebody's order is no error: it ends with the finish reason "abort".
+// A request that was aborted by an operator is no error: it ends with the finish reason "abort".
 //
 // Samples of an answer that is spoken come by on_audio(). In a stream each call is one event; where the client
 // would have over kMaxUnsentAudioBytes to read, the engine keeps them. In other answers they wait for the end, and
@@ -40,7 +40,7 @@ struct ReplyOptions {
   bool stream = false;
   bool include_usage = false;     // streaming: a last chunk with the usage, and `usage: null` on the others
   bool continuous_usage = false;  // streaming: the usage so far on every chunk
-  bool token_events = false;      // streaming: new tokens are news even where their text is still held back
+  bool token_events = false;      // streaming: new tokens are output even where their text is still held back
   bool cumulative = false;        // streaming: each event repeats everything so far
   bool retained = false;          // streaming: the format keeps what it was given until the end
   bool metadata = false;          // `metadata` beside the choices has the weight versions
@@ -59,7 +59,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
   void start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
              std::vector<std::string> echo = {});
 
-  // Ends the running ones of these choices with the news of an abort; how many there were. Not from an answer.
+  // Ends the running ones of these choices with the event of an abort; how many there were. Not from an answer.
   std::size_t cancel(std::size_t first, std::size_t count);
   // The engine's ids of the running ones of these choices.
   std::vector<ReqId> running(std::size_t first, std::size_t count);
@@ -74,11 +74,11 @@ class Reply : public std::enable_shared_from_this<Reply> {
     ReqId id;
     bool accepted = false;
     double accepted_at_s = 0;  // since the HTTP request came
-    bool fresh = false;        // streaming: there is news that no event has told
+    bool fresh = false;        // streaming: there is output that no event has carried
     bool closed = false;       // streaming: the finish is out
     ChoiceState state;
-    int32_t told_tokens = 0;  // streaming: generated tokens that the client knows of
-    double told_at_s = 0;     // streaming: since the HTTP request came
+    int32_t sent_tokens = 0;  // streaming: generated tokens that the client knows of
+    double sent_at_s = 0;     // streaming: since the HTTP request came
   };
 
   void on_text(Choice& choice, const wire::TextDelta& delta);

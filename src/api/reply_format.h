@@ -107,7 +107,7 @@ struct ShownDetails {
   bool echo = false;                             // logprobs begin with those of the prompt
 };
 
-// The pieces that the OpenAI formats share.
+// The parts that the OpenAI formats share.
 // ,"finish_reason": ... and its "matched_stop"; or null. `reason`: instead of the finish's own; empty: that.
 void append_end(std::string& out, const wire::Finish* finish, std::string_view reason = {});
 void append_integer(std::string& out, int64_t value);

@@ -1,4 +1,4 @@
-// What clients get for what the engine says, over real sockets. Shapes are those of OpenAI's API reference.
+// What clients get for what the engine emits, over real sockets. Shapes are those of OpenAI's API reference.
 #include "api/reply.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ constexpr char kText[] = "/v1/completions";
 
 class ReplyTest : public ApiHarness {};
 
-TEST_F(ReplyTest, ChatWhole) {
+TEST_F(ReplyTest, ChatComplete) {
   auto answer = post(kChat, R"({"messages":[{"role":"user","content":"hi"}],"max_tokens":7,"seed":3})");
   wait_submitted(1);
   const GenerateRequest request = engine_.request(0);
@@ -102,7 +102,7 @@ TEST_F(ReplyTest, UsageInAStreamAsAsked) {
   }
 }
 
-TEST_F(ReplyTest, CompletionsWholeWithTwoPrompts) {
+TEST_F(ReplyTest, CompletionsCompleteWithTwoPrompts) {
   auto answer = post(kText, R"({"prompt":["one",[1,2,3]],"max_tokens":4})");
   wait_submitted(2);
   EXPECT_EQ(std::get<TextPrompt>(*engine_.request(0).prompt).text, "one");
@@ -195,7 +195,7 @@ TEST_F(ReplyTest, AnErrorInsideTheStreamIsAnEventAndNoDone) {
   EXPECT_EQ(error["message"], "the scheduler stopped");
   EXPECT_EQ(error["type"], "overloaded_error");
   EXPECT_TRUE(eventually([&] { return engine_.aborts() == std::vector<std::size_t>{0}; }));
-  engine_.text(0, "late", 2);  // hurts nobody
+  engine_.text(0, "late", 2);  // without effect
 }
 
 TEST_F(ReplyTest, AClientThatHangsUpAbortsEveryChoice) {

@@ -31,7 +31,7 @@ RequestMetrics::RequestMetrics(Metrics& metrics)
   cancelled(0);
 }
 
-void RequestMetrics::next_piece(double seconds, int32_t tokens) {
+void RequestMetrics::next_chunk(double seconds, int32_t tokens) {
   inter_token_.observe(seconds);
   for (int32_t i = 1; i < tokens; ++i) inter_token_.observe(0);
 }

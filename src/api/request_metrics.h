@@ -14,17 +14,17 @@ class RequestMetrics {
  public:
   explicit RequestMetrics(Metrics& metrics);
 
-  // The first and the further pieces of a streamed text. Answers that are not streamed have neither.
-  void first_piece(double seconds) { ttft_.observe(seconds); }
+  // The first and the further chunks of a streamed text. Answers that are not streamed have neither.
+  void first_chunk(double seconds) { ttft_.observe(seconds); }
   // `tokens` new tokens became visible `seconds` after the last ones. Those after the first of them came at once.
-  void next_piece(double seconds, int32_t tokens);
+  void next_chunk(double seconds, int32_t tokens);
   // More tokens were generated.
   void generated(int32_t tokens) { generation_tokens_.add(tokens); }
   // One choice ended, `seconds` after its request came.
   void ended(const wire::Finish& finish, const wire::Usage& usage, double seconds);
   // A client left before its answer was complete; `choices` were still running.
   void disconnected(std::size_t choices) { aborted("client_disconnected", choices); }
-  // Somebody asked for it.
+  // By an abort request.
   void cancelled(std::size_t choices) { aborted("abort_request", choices); }
   // What was measured so far.
   HistogramView time_to_first_token() const { return ttft_.view(); }

@@ -71,7 +71,7 @@ void add_routes(ApiContext& context);
 // Of a request that is refused by its handler: the counter and the line in the log.
 void note_refusal(ApiContext& context, const http::RequestLabel& request, const Status& why);
 
-// A POST route whose handler either takes the responder along or says why not, which becomes the error response.
+// A POST route whose handler either takes the responder along or returns why not, which becomes the error response.
 using PostHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&);
 void add_post_route(ApiContext& context, const std::string& pattern, PostHandler handle,
                     http::Access access = http::Access::kUser);

@@ -38,14 +38,14 @@ void split_labels(std::string& name, MetricLabels& labels) {
   for (auto& label : found) labels.push_back(std::move(label));
 }
 
-// A heartbeat's own numbers, then the metrics that the stage sends by name.
+// A heartbeat's fixed numbers, then the metrics that the stage sends by name.
 void append_samples(std::vector<MetricSample>& out, const wire::StageStatus& stage, bool replicas) {
   MetricLabels labels = {{"stage", stage.stage}};
   if (replicas) labels.emplace_back("replica", std::to_string(stage.replica));
-  std::set<std::string_view> own;
-  for (const wire::Metric& metric : stage.metrics) own.insert(metric.name);
+  std::set<std::string_view> sent_by_name;
+  for (const wire::Metric& metric : stage.metrics) sent_by_name.insert(metric.name);
   const auto add = [&](const char* name, const char* help, double value) {
-    if (!own.count(name)) out.push_back({name, help, labels, value});
+    if (!sent_by_name.count(name)) out.push_back({name, help, labels, value});
   };
   add("stage_up", "1 where the stage is ready.", stage.state == wire::StageState::kReady ? 1 : 0);
   if (stage.page_size > 0 || stage.stage.starts_with("scheduler")) {

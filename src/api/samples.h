@@ -1,5 +1,5 @@
 // What /metrics shows besides what the api itself counts: the HTTP server's and the control plane's counters, and what
-// the stages say in their heartbeats. Thread safety: free function.
+// the stages report in their heartbeats. Thread safety: free function.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 
 namespace millrace::api {
 
-// `replicas`: equal stages have one name, and are told apart by a label.
+// `replicas`: equal stages have one name, and a label distinguishes them.
 std::vector<MetricSample> server_samples(const http::Server& server, const Health& health, bool replicas = false);
 
 // All of a pipeline's numbers, as /metrics writes them, under its name.

@@ -251,15 +251,15 @@ Status check_logprob_volume(const wire::SamplingParams& sampling, const std::opt
                             std::size_t choices, const ModelFacts& model) {
   if (sampling.top_logprobs < 0) return ok_status();
   const int64_t context = model.context_length;
-  const int64_t places =
+  const int64_t positions =
       sampling.prompt_logprobs_from >= 0 ? context : std::min<int64_t>(max_tokens.value_or(context), context);
   const int64_t each = 1 + sampling.top_logprobs + static_cast<int64_t>(sampling.logprob_token_ids.size());
-  const int64_t values = static_cast<int64_t>(choices) * places * each;  // at most 2^8 * 2^31 * 2^11
+  const int64_t values = static_cast<int64_t>(choices) * positions * each;  // at most 2^8 * 2^31 * 2^11
   if (values <= kMaxLogprobValues) return ok_status();
   return invalid_argument(
       "the request has {} texts of up to {} tokens with {} logprobs each; wanted at most {} logprobs in all: ask for "
       "fewer tokens, choices or logprobs",
-      choices, places, each, kMaxLogprobValues);
+      choices, positions, each, kMaxLogprobValues);
 }
 
 }  // namespace millrace::api

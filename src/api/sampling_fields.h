@@ -1,5 +1,5 @@
-// Reading the fields that say how tokens are drawn and when a text ends. Both families of endpoints have them: the
-// OpenAI ones at the top of the body, the native one inside `sampling_params`; a dialect says what differs.
+// Reading the fields that define how tokens are drawn and when a text ends. Both families of endpoints have them: the
+// OpenAI ones at the top of the body, the native one inside `sampling_params`; a dialect has what differs.
 //
 // Thread safety: free functions and constants.
 #pragma once
@@ -31,7 +31,7 @@ struct SamplingDialect {
   std::optional<int32_t> default_max_tokens;  // where the field is absent; nullopt: to the end of the context
   bool null_is_unbounded = false;             // a null for max_tokens means the end of the context, not the default
   double max_temperature = 2;
-  bool model_defaults = true;  // absent fields take what the model's generation_config.json says
+  bool model_defaults = true;  // absent fields take what the model's generation_config.json has
 };
 
 extern const SamplingDialect kOpenAiDialect;

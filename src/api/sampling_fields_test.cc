@@ -128,7 +128,7 @@ TEST(SamplingFields, NPredictBoundsATextOfOpenAisEndpoints) {
   EXPECT_EQ(read("{}", completions)->max_tokens, 16);
 }
 
-TEST(SamplingFields, TheNativeDialectHasItsOwnDefaults) {
+TEST(SamplingFields, TheNativeDialectHasOtherDefaults) {
   EXPECT_EQ(read("{}", kNativeDialect)->max_tokens, 128);
   EXPECT_FALSE(read(R"({"max_new_tokens":null})", kNativeDialect)->max_tokens.has_value());
   EXPECT_EQ(read(R"({"max_new_tokens":0})", kNativeDialect)->max_tokens, 0);
@@ -155,11 +155,11 @@ TEST(SamplingFields, Biases) {
       {R"({"logit_bias":{"5":null}})", "null"},
       {many, "1025"},
   };
-  for (const auto& [body, says] : refused) {
+  for (const auto& [body, wanted] : refused) {
     const auto out = read(body);
     ASSERT_FALSE(out.ok()) << body.substr(0, 80);
     EXPECT_EQ(field_error(out.status()).param, "logit_bias");
-    EXPECT_NE(out.status().message().find(says), std::string::npos) << out.status().message();
+    EXPECT_NE(out.status().message().find(wanted), std::string::npos) << out.status().message();
   }
   EXPECT_FALSE(read(R"({"logit_bias":{"5":1,"5":2}})").ok());
   EXPECT_TRUE(read(R"({"logit_bias":{}})").ok());
@@ -193,7 +193,7 @@ TEST(SamplingFields, LogprobsAreBoundedInAll) {
   EXPECT_FALSE(check_logprob_volume(params, 100, 256, facts).ok());
 }
 
-TEST(Choices, SeedsAreTheOwnAndThenDerived) {
+TEST(Choices, SeedsAreTheGivenAndThenDerived) {
   SamplingFields sampling;
   sampling.seeded = true;
   sampling.params.seed = 42;

@@ -1,4 +1,4 @@
-// What says who serves and whether: /v1/models, /live, /ready, /health, /version, /.
+// What serves, and whether it is ready: /v1/models, /live, /ready, /health, /version, /.
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
@@ -49,7 +49,7 @@ void hello(ApiContext& context, const http::ResponderPtr& responder) {
       {.content_type = "text/plain; charset=utf-8",
        .body = fmt::format(
            "Millrace {} serves {}.\nPoint an OpenAI client at /v1 of this address, or one of Anthropic or Ollama "
-           "at the address itself; /ready tells whether requests are accepted now.\n",
+           "at the address itself; /ready reports whether requests are accepted now.\n",
            context.version, context.engine.model().name)});
 }
 

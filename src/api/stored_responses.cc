@@ -68,12 +68,12 @@ struct Listing {
 
 Result<Listing> read_listing(const http::Request& request) {
   Listing out;
-  std::string order, limit;
+  std::string sequence, limit;
   request.query_value("after", out.after);
-  if (request.query_value("order", order) && order != "asc" && order != "desc") {
-    return invalid_argument("order is '{}'; wanted asc or desc", order.substr(0, kShownBytes));
+  if (request.query_value("order", sequence) && sequence != "asc" && sequence != "desc") {
+    return invalid_argument("order is '{}'; wanted asc or desc", sequence.substr(0, kShownBytes));
   }
-  out.ascending = order == "asc";
+  out.ascending = sequence == "asc";
   if (!request.query_value("limit", limit)) return out;
   const auto [end, code] = std::from_chars(limit.data(), limit.data() + limit.size(), out.limit);
   if (code == std::errc() && end == limit.data() + limit.size() && out.limit >= 1 && out.limit <= kMaxListed)

@@ -33,8 +33,8 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-// Touches every cache line, asking for those a few pages ahead: one load a line leaves the memory the only limit.
-uint64_t touch(const std::byte* from, int64_t bytes) {
+// Reads every cache line, asking for those a few pages ahead: one load a line leaves the memory the only limit.
+uint64_t sum_words(const std::byte* from, int64_t bytes) {
   uint64_t sum = 0;
   for (int64_t at = 0; at < bytes; at += kLineBytes) {
     __builtin_prefetch(from + at + kAheadBytes);
@@ -55,7 +55,7 @@ double read_bandwidth(int threads) {
   for (int pass = 0; pass < kReadPasses; ++pass) {
     const double begin = now_s();
     pool.parallel_for(kReadBytes / kReadPartBytes, 1, [&](int64_t from, int64_t to, int) {
-      CHECK(touch(buffer.data() + from * kReadPartBytes, (to - from) * kReadPartBytes) == 0);
+      CHECK(sum_words(buffer.data() + from * kReadPartBytes, (to - from) * kReadPartBytes) == 0);
     });
     best = std::max(best, static_cast<double>(kReadBytes) / (now_s() - begin));
   }
@@ -64,16 +64,16 @@ double read_bandwidth(int threads) {
 
 // A table of the operations, the slowest first: milliseconds a step, share, and what the machine did in it.
 std::string op_table(const OpMeters& meters, int steps, double bandwidth) {
-  std::vector<std::size_t> order;
+  std::vector<std::size_t> ranking;
   double all = 0;
   for (std::size_t i = 0; i < meters.size(); ++i) {
-    order.push_back(i);
+    ranking.push_back(i);
     all += static_cast<double>(meters[i].ns);
   }
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return meters[a].ns > meters[b].ns; });
+  std::sort(ranking.begin(), ranking.end(), [&](std::size_t a, std::size_t b) { return meters[a].ns > meters[b].ns; });
   std::string out = fmt::format("    {:<12}{:>10}{:>8}{:>10}{:>12}{:>12}\n", "operation", "ms/step", "share", "GB/s",
                                 "of memory", "Gop/s");
-  for (const std::size_t i : order) {
+  for (const std::size_t i : ranking) {
     const OpMeter& m = meters[i];
     if (m.calls == 0) continue;
     const auto ns = static_cast<double>(std::max<int64_t>(m.ns, 1));
@@ -187,7 +187,7 @@ class Offline {
 };
 
 Result<std::string> measure(const BenchOfflineOptions& options, int threads) {
-  // The table makes room where the figures are wanted by a program.
+  // The table goes to stderr where the figures are wanted by a program.
   std::FILE* out = options.json == "-" ? stderr : stdout;
   const double bandwidth = read_bandwidth(threads);
   ASSIGN_OR_RETURN(const kernels::Isa resolved, kernels::resolve_isa());

@@ -88,8 +88,8 @@ class Conversation {
     const auto begin = std::chrono::steady_clock::now();
     std::optional<InterruptGuard> guard(client_);
     auto response = client_.post("/v1/chat/completions", request.dump(-1, ' ', false, Json::error_handler_t::replace),
-                                 [&](std::string_view piece) {
-                                   return reader.push(piece, [&](std::string_view event) {
+                                 [&](std::string_view bytes) {
+                                   return reader.push(bytes, [&](std::string_view event) {
                                      return take_event(event, text, tokens, failed);
                                    }) && !guard->interrupted();
                                  });
@@ -174,19 +174,19 @@ bool read_line(std::string& line) {
       line.clear();
       continue;
     }
-    std::string piece;
-    if (!std::getline(std::cin, piece)) {
+    std::string part;
+    if (!std::getline(std::cin, part)) {
       if (terminal) std::printf("\n");
       return false;
     }
-    const bool more = !piece.empty() && piece.back() == '\\';
-    if (more) piece.back() = '\n';
-    line += piece;
+    const bool more = !part.empty() && part.back() == '\\';
+    if (more) part.back() = '\n';
+    line += part;
     if (!more) return true;
   }
 }
 
-// True: the line was a command. `quit` says whether to leave.
+// True: the line was a command. `quit`: whether to leave.
 bool run_command(Conversation& conversation, const std::string& line, bool& quit) {
   if (!line.starts_with('/')) return false;
   const std::size_t space = line.find(' ');

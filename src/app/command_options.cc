@@ -26,7 +26,7 @@ void add_top_options(CLI::App& command, TopOptions& o) {
 }
 
 void add_pipeline_options(CLI::App& command, PipelineOptions& o) {
-  command.add_option("action", o.action, "check: say what is wrong with it, or what it is; draw: make its picture")
+  command.add_option("action", o.action, "check: report what is wrong with it, or what it is; draw: make its picture")
       ->required()
       ->check(CLI::IsMember({"check", "draw"}));
   command.add_option("file", o.file, "The pipeline's YAML file")->required();

@@ -50,7 +50,7 @@ Status inspect(const InspectOptions& options) {
   return ok_status();
 }
 
-// Which roads there are for tensors between stages.
+// Which transports there are for tensors between stages.
 void print_relays() {
   std::printf("%-10s %-10s %-30s %s\n", "relay", "here", "spans", "receives");
   for (const RelayInfo& relay : list_relays()) {

@@ -20,7 +20,7 @@ void add_inspect_options(CLI::App& command, InspectOptions& o) {
   CLI::Option* relays =
       command
           .add_flag("--relays", o.relays,
-                    "Show instead which roads for tensors this machine has, and why others are absent")
+                    "Show instead which transports for tensors this machine has, and why others are absent")
           ->excludes(model);
   for (CLI::Option* option : of_split) relays->excludes(option);
 }

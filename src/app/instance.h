@@ -22,7 +22,7 @@ namespace millrace {
 
 struct LeadOptions {
   bool single = false;                // all stages of this host in this process
-  StageOptions child;                 // what every child process is told; the rest is filled in
+  StageOptions child;                 // of every child process; the rest is filled in
   std::string profile_folder;         // of traces; empty: the user's own
   CoordinatorOptions coordinator;     // but for who it is
   std::optional<StartWeights> start;  // nullopt: the model's own
@@ -49,10 +49,10 @@ class Instance {
   ~Instance();  // stop()
 
   void start();
-  // A stage of this process has ended by itself; status() says why: OK where it was told to.
+  // A stage of this process has ended by itself; status() is the reason: OK where it was asked to.
   bool ended() const { return host_ && host_->ended(); }
   Status status() const { return ended() ? host_->status() : ok_status(); }
-  // Tells the one that leads that these stages end; before stop().
+  // Reports to the coordinator that these stages end; before stop().
   void leave() { host_->leave(); }
   // The same when they are idle, or after `limit_ms`. Then drained().
   void drain_stages(int64_t limit_ms) { host_->drain(limit_ms); }

@@ -115,7 +115,7 @@ void add_cache_options(CLI::App& command, ModelOptions& o) {
       ->group(group);
   command
       .add_flag("--kv-events-anywhere", o.kv_events_anywhere,
-                "Allow --kv-events on an address that other machines reach; events tell what the prompts hold")
+                "Allow --kv-events on an address that other machines reach; events reveal what the prompts hold")
       ->group(group);
 }
 

@@ -24,7 +24,7 @@ namespace millrace {
 namespace {
 
 using Names = std::vector<std::string_view>;
-using Slot = Library::WorkerSeat;
+using Slot = Library::WorkerSlot;
 
 // Options of the server, not of a stage: these are not among the args of `generate`.
 constexpr std::string_view kNotOfStages[] = {"kv-events",     "kv-events-anywhere", "log-level",
@@ -188,7 +188,7 @@ MakeSavedPrefixes make_saved_prefixes(const ModelOptions& options) {
 // The options of a stage that has the model: those of its args, or the command line's, with its share of the machine.
 Result<ModelOptions> generating_options(const Value& args, const Slot& slot, const ModelOptions& command_line) {
   ASSIGN_OR_RETURN(ArgsOptions from_args, generate_args(args));
-  // What the file says of the stage's resources, where nothing else does.
+  // What the file sets of the stage's resources, where nothing else does.
   const bool has_args = from_args.has_value();
   ASSIGN_OR_RETURN(ModelOptions options, or_command_line(std::move(from_args), command_line));
   const bool threads = has_args ? args.find("threads") != nullptr : options.threads != 0;

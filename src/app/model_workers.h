@@ -1,4 +1,4 @@
-// The workers that need a model (stages/generating/workers.h), made from what a pipeline's file says of them:
+// The workers that need a model (stages/generating/workers.h), made from their entries in a pipeline's file:
 //
 //   tokenize    model, chat (false), context_length
 //   generate    model and what `millrace serve` has for it, with '_' for '-': threads, page_size, kv_gib, kv_dtype,
@@ -28,7 +28,7 @@
 
 namespace millrace {
 
-// The options that the args of a stage `generate` say; nullopt: it has none.
+// The options in the args of a stage `generate`; nullopt: it has none.
 Result<std::optional<ModelOptions>> generate_options(const Value& args);
 // `command_line`: what stages without args take.
 void add_model_workers(Library& library, const ModelOptions& command_line);

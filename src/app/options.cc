@@ -28,9 +28,10 @@ void add_split_roles(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(1, kMaxReplicas))
       ->group(group);
   command
-      .add_option("--kv-transfer-listen", o.kv_transfer_listen,
-                  "ADDRESS:PORT where another server asks for the KV pages of prompts, and sends those of others, as "
-                  "kv_transfer_params of a request say; beyond loopback it takes a key")
+      .add_option(
+          "--kv-transfer-listen", o.kv_transfer_listen,
+          "ADDRESS:PORT where another server asks for the KV pages of prompts, and sends those of others, by the "
+          "kv_transfer_params of a request; beyond loopback it takes a key")
       ->group(group);
   command
       .add_option("--kv-transfer-key-file", o.kv_transfer_key_file,
@@ -75,8 +76,9 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
       ->group(group);
   add_etcd_user_options(command, o.etcd_user, group);
   command
-      .add_option("--placement", o.placement,
-                  "processes (default): stages in the processes that the pipeline says; single: all as threads of one")
+      .add_option(
+          "--placement", o.placement,
+          "processes (default): stages in the processes that the pipeline defines; single: all as threads of one")
       ->check(CLI::IsMember({"processes", "single"}))
       ->group(group);
   command.add_option("--request-timeout-s", o.request_timeout_s, "Longest life of a request; then it gets a 504")
@@ -109,7 +111,7 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
       .add_option(
           "--dp", o.dp,
           "Schedulers that share the requests (data parallel); each has a share of the threads and the KV memory; "
-          "default: as many as the pipeline says")
+          "default: as many as in the pipeline")
       ->check(CLI::Range(1, kMaxReplicas))
       ->group(group);
   command
@@ -292,13 +294,13 @@ void add_stage_options(CLI::App& command, StageOptions& o) {
       .add_option("--listen", o.listen,
                   "Address of this host that the others reach, without port; default: the coordinator's")
       ->group(group);
-  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline says")
+  command.add_option("--key-file", o.key_file, "Shared key, where it lies elsewhere than the pipeline has it")
       ->group(group);
   add_etcd_user_options(command, o.etcd_user, group);
   add_trace_options(command, o.otlp_endpoint, group);
-  // What follows is of text stages: this host's own, the model apart, which must be the leader's.
+  // What follows is of text stages: this host's own, the model apart, which must be the coordinator's.
   add_model_options(command, o.model);
-  // What `serve` says to its children; not for people.
+  // What `serve` passes to its children; not for people.
   for (CLI::Option* option :
        {command.add_option("process", o.process), command.add_option("--run-dir", o.run_dir),
         command.add_option("--incarnation", o.incarnation), command.add_option("--parent", o.parent),
@@ -453,7 +455,7 @@ Status validate(const ServeOptions& o) {
                  "--kv-disk-dir with --pp {}; wanted one of them: a range of layers keeps no KV", o.model.pp);
   }
   if (!o.model.kv_events.empty() && !o.model.prefix_cache) {
-    return invalid_argument("--kv-events with --no-prefix-cache; wanted a prefix cache, of which they tell");
+    return invalid_argument("--kv-events with --no-prefix-cache; wanted a prefix cache, whose pages they report");
   }
   if (!o.model.kv_events.empty()) {
     for (int i = 0; i < o.dp; ++i) {

@@ -42,7 +42,7 @@ struct ServeOptions {
   std::string uds;                 // a Unix socket to listen on too
   bool tcp = true;                 // false: on the Unix socket alone
   bool request_log = true;         // a line for each request
-  std::string otlp_endpoint;       // of a collector for spans of requests; "": as the environment says
+  std::string otlp_endpoint;       // of a collector for spans of requests; "": from the environment
   double otlp_sample = 1;          // the share of requests without a caller's trace that have spans
   int parent = 0;                  // the process that started this server for itself; 0: a person did
   std::vector<std::string> cors_origins;
@@ -56,12 +56,12 @@ struct ServeOptions {
   std::string key_file;   // instead of the pipeline's own
   std::string discovery;  // "etcd://HOST:PORT/NAME": leads while no other server of that name does
   EtcdUserOptions etcd_user;
-  std::string placement;  // "": as the pipeline says; "processes": the same; "single": all in this process
+  std::string placement;  // "": as in the pipeline; "processes": the same; "single": all in this process
   int max_body_mib = 32;
   int request_timeout_s = 600;
   int sse_ping_s = 15;  // a silent stream gets a comment; 0: none
   int drain_timeout_s = 30;
-  int dp = 0;       // schedulers; 0: as many as the pipeline says
+  int dp = 0;       // schedulers; 0: as many as in the pipeline
   int prefill = 0;  // processes that compute prompts for the schedulers; 0: each computes its own
   int decode = 0;   // with prefill, another name of dp
   std::string kv_transfer_listen, kv_transfer_key_file;  // as in ModelOptions
@@ -88,13 +88,13 @@ struct StageOptions {
   std::vector<std::string> stages;  // "scheduler:0", "detokenizer"
   std::string run_dir;
   uint64_t incarnation = 0;
-  int parent = 0;    // the leader's process; 0: a person started this one
-  int replicas = 0;  // schedulers of a text pipeline in all; 0: as its file says
+  int parent = 0;    // the coordinator's process; 0: a person started this one
+  int replicas = 0;  // schedulers of a text pipeline in all; 0: as in its file
   int prefill = 0;   // replicas that compute prompts for them; 0: the same
   ModelOptions model;
   // Of pipelines of any shape, and of text over several hosts.
   std::string pipeline;  // its file
-  std::string join;      // the leader: its address, or an etcd:// name that has it
+  std::string join;      // the coordinator: its address, or an etcd:// name that has it
   std::string listen;    // this host's address, as others reach it
   std::string key_file;  // instead of the pipeline's own
   EtcdUserOptions etcd_user;
@@ -130,7 +130,7 @@ struct PipelineOptions {
   std::string action;  // "check" or "draw"
   std::string file;
   std::string output = "pipeline.svg";  // "-": standard output
-  std::string format;                   // "svg" or "dot"; empty: as the output's name says
+  std::string format;                   // "svg" or "dot"; empty: by the output's name
 };
 
 struct InspectOptions {

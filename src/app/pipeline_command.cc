@@ -42,7 +42,7 @@ void describe(const PipelineSpec& spec, const std::string& file) {
   }
 }
 
-// What `serve` would say of the file, but for what its options may still mend.
+// What `serve` would report of the file, but for what its options may still mend.
 Status check(const PipelineSpec& spec, const std::string& file) {
   return is_text_pipeline(spec) ? check_text_pipeline(spec, file, 0) : ok_status();
 }

@@ -8,13 +8,13 @@
 
 #include "app/commands.h"
 #include "app/discovery.h"
-#include "app/end_watch.h"
 #include "app/instance.h"
 #include "app/library.h"
 #include "app/model_source.h"
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/request_traces.h"
+#include "app/shutdown_watchdog.h"
 #include "app/signals.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,8 +33,8 @@ namespace {
 // What a stage of another host that is to end still has to do: requests that run, pages that were promised.
 constexpr int kLeaveDrainMs = 10'000;
 
-// Until somebody wants the end. OK: an end that was asked for.
-Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, EndWatch& end,
+// Until an end is asked for, or comes. OK: one that was asked for.
+Status run_until_end(Instance& instance, const StageOptions& options, const sigset_t& signals, ShutdownWatchdog& end,
                      std::unique_ptr<CoordinatorLocator> coordinator) {
   instance.start();
   if (coordinator) {
@@ -51,7 +51,7 @@ Status run_until_end(Instance& instance, const StageOptions& options, const sigs
     }
   }
   end.begin(kStopGraceMs);
-  if (!child && !by_itself) instance.leave();  // its leader did not ask for it; what has drained has left already
+  if (!child && !by_itself) instance.leave();  // its coordinator did not ask for it; what has drained has left already
   instance.stop();
   return by_itself ? instance.status() : ok_status();
 }
@@ -89,7 +89,7 @@ Result<uint64_t> text_identity(const PipelineSpec& spec, const StageOptions& opt
   return identity.packed();
 }
 
-Status run_stages(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, EndWatch& end) {
+Status run_stages(const StageOptions& options, AddWorkers add_workers, const sigset_t& signals, ShutdownWatchdog& end) {
   Library library = make_library(options.model, add_workers);
   ASSIGN_OR_RETURN(const auto speech, read_speech_config(options.model));
   ASSIGN_OR_RETURN(PipelineSpec spec, load_text_or_file(options.pipeline, speech.has_value(), library));
@@ -114,12 +114,12 @@ Status run_stages(const StageOptions& options, AddWorkers add_workers, const sig
   override_hosts(spec, *coordinator ? (*coordinator)->address() : options.join, options.key_file);
   join.incarnation = child ? options.incarnation << kIncarnationBits : incarnation_of_now();
   ASSIGN_OR_RETURN(join.spans, make_span_exporter(options.otlp_endpoint));
-  const std::string name = spec.name, leader = spec.control;
+  const std::string name = spec.name, control_address = spec.control;
   const std::size_t count = join.replicas.size();
   ASSIGN_OR_RETURN(auto instance, Instance::join(std::move(spec), std::move(library), std::move(join)));
   if (!child) {
-    std::printf("Millrace %s joins %s with %zu stage%s of '%s'. Ctrl-C leaves.\n", kVersion, leader.c_str(), count,
-                count == 1 ? "" : "s", name.c_str());
+    std::printf("Millrace %s joins %s with %zu stage%s of '%s'. Ctrl-C leaves.\n", kVersion, control_address.c_str(),
+                count, count == 1 ? "" : "s", name.c_str());
     std::fflush(stdout);
   }
   return run_until_end(*instance, options, signals, end, std::move(*coordinator));
@@ -151,7 +151,7 @@ int run_stage(const StageOptions& given, AddWorkers add_workers) {
   options.model.model = source->path;
   Status status;
   {
-    EndWatch end = child ? EndWatch(last_act) : EndWatch(signals, last_act);
+    ShutdownWatchdog end = child ? ShutdownWatchdog(last_act) : ShutdownWatchdog(signals, last_act);
     status = run_stages(options, add_workers, signals, end);
   }
   last_act();

@@ -26,7 +26,7 @@ namespace {
 
 // Blocks of this size and more go back to the system when they are freed. By itself glibc raises the limit to the
 // largest block that was ever freed, and keeps what a model's load used in passing: a fifth of a quantized model.
-constexpr int kOwnMappingBytes = 1 << 20;
+constexpr int kMinMappingBytes = 1 << 20;
 
 // The commands of a command line, and their options.
 class Commands {
@@ -88,7 +88,7 @@ void Commands::add_tools(CLI::App& app) {
   pipeline_ = app.add_subcommand("pipeline", "Check or draw a pipeline's file");
   add_pipeline_options(*pipeline_, pipeline_options_);
   add_inspect_options(
-      *app.add_subcommand("inspect", "Say what a model directory holds, or which relays this machine has"),
+      *app.add_subcommand("inspect", "Show what a model directory holds, or which relays this machine has"),
       inspect_options_);
   quantize_ = app.add_subcommand("quantize", "Write a model as a GGUF file");
   add_quantize_options(*quantize_, quantize_options_);
@@ -108,7 +108,7 @@ int Commands::serve(AddWorkers add_workers) {
 }
 
 int Commands::run(AddWorkers add_workers) {
-  // A server outlives whoever reads what it says; a command that prints ends with its reader, as in any pipe.
+  // A server outlives the reader of its output; a command that prints ends with its reader, as in any pipe.
   if (*serve_ || *stage_ || *range_) ::signal(SIGPIPE, SIG_IGN);
   if (*serve_) return serve(add_workers);
   if (*run_) {
@@ -136,7 +136,7 @@ int Commands::run(AddWorkers add_workers) {
 int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   // In a sandbox, once for each file: before anything else is made.
   if (argc > 1 && std::string_view(argv[1]) == kDecodeMediaCommand) return decode_media({argv + 2, argv + argc});
-  mallopt(M_MMAP_THRESHOLD, kOwnMappingBytes);
+  mallopt(M_MMAP_THRESHOLD, kMinMappingBytes);
   CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API.", "millrace"};
   app.formatter(help_formatter());  // subcommands take it over
   app.set_version_flag("--version", std::string("millrace ") + kVersion);

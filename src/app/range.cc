@@ -4,9 +4,9 @@
 
 #include "app/child_server.h"
 #include "app/commands.h"
-#include "app/end_watch.h"
 #include "app/output.h"
 #include "app/range_processes.h"
+#include "app/shutdown_watchdog.h"
 #include "app/signals.h"
 #include "base/log.h"
 #include "base/trace.h"
@@ -55,7 +55,7 @@ int run_range(const RangeOptions& options) {
   }
   const sigset_t signals = block_child_stop_signal();
   if (!become_child(options.parent).ok()) return 1;
-  EndWatch end([] {});
+  ShutdownWatchdog end([] {});
   const auto first = first_range_outbox(options.run_dir);
   if (!first.ok()) {
     print_error(first.status());

@@ -14,7 +14,6 @@
 #include "api/routes.h"
 #include "app/commands.h"
 #include "app/discovery.h"
-#include "app/end_watch.h"
 #include "app/instance.h"
 #include "app/keys.h"
 #include "app/library.h"
@@ -26,6 +25,7 @@
 #include "app/request_traces.h"
 #include "app/router/router.h"
 #include "app/server_options.h"
+#include "app/shutdown_watchdog.h"
 #include "app/signals.h"
 #include "app/text_service.h"
 #include "app/unused_options.h"
@@ -80,7 +80,7 @@ void print_banner(const std::string& url, const ServeOptions& options, const Mod
   std::fflush(stdout);
 }
 
-// What Ctrl-C has begun, for whoever pressed it.
+// What Ctrl-C has begun, for the one who pressed it.
 void print_stopping(std::size_t live, const ServeOptions& options) {
   if (live > 0) {
     std::fprintf(stderr, "millrace: stopping when %zu %s done, after %d s at most; Ctrl-C again stops at once\n", live,
@@ -90,7 +90,7 @@ void print_stopping(std::size_t live, const ServeOptions& options) {
   }
 }
 
-// Of what a person said: another start will not help.
+// Of a person's command line: another start will not help.
 int start_error(const Status& status) { return status.code() == StatusCode::kInternal ? 1 : kExitBadInput; }
 
 void print_awaited(const std::string& awaited) {
@@ -107,7 +107,7 @@ void print_pipeline_banner(const std::string& url, const std::string& name, bool
   std::fflush(stdout);
 }
 
-// What loads, for whoever started the server: of several stages, the first that still does.
+// What loads, for the one who started the server: of several stages, the first that still does.
 void show_loading(LoadingProgress& progress, const Health& health) {
   for (const wire::StageStatus& stage : health.stages) {
     if (stage.state != wire::StageState::kLoading || stage.incarnation == 0) continue;  // 0: never there
@@ -131,7 +131,7 @@ double promised_transfers(Instance& instance) {
 // What ends a server from outside.
 struct ServerEnd {
   const sigset_t& signals;
-  EndWatch& limit;
+  ShutdownWatchdog& limit;
   const Leadership* leadership;  // null: it leads whatever others do
 };
 
@@ -194,7 +194,7 @@ LeadOptions lead_options(const ServeOptions& options) {
   return out;
 }
 
-// A stage of this host that says nothing is slow or hangs; --stall-restart-s says how long it may. One of another host
+// A stage of this host that is silent is slow or hangs; --stall-restart-s is how long it may. One of another host
 // has a lease as every stage has.
 Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options, const PipelineSpec& spec) {
   constexpr int64_t kForEverMs = int64_t{1} << 40;
@@ -219,7 +219,7 @@ Result<CoordinatorOptions> text_coordinator_options(const ServeOptions& options,
   return out;
 }
 
-// What a text pipeline is told by the command line: options are checked, the spec is changed as they say.
+// What the command line changes of a text pipeline: options are checked, and applied to the spec.
 Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions& lead) {
   const std::string file =
       options.pipeline.empty() ? builtin_file(text_shape(spec)->talk != nullptr) : options.pipeline;
@@ -381,7 +381,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
                            (options.etcd_user.file.empty() ? "" : " --discovery-user-file FILE");
   const std::string awaited = join_commands(spec, options.discovery, options.pipeline, more);
   std::string run_dir;
-  std::optional<EndWatch> end;
+  std::optional<ShutdownWatchdog> end;
   const auto last_act = [&run_dir, &options] {
     RunDir::remove(run_dir);
     remove_folder_of_parent(options);

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Where a pipeline says what these options say of text serving.
+// Where a pipeline has what these options set of text serving.
 const std::map<std::string, std::string> kElsewhere = {
     {"request-timeout-s", "request_timeout_s in the file"},
     {"queue-timeout-s", "request_timeout_s in the file, or timeout_s of a request: its wait is a part of it"},

@@ -1,4 +1,4 @@
-// Options of `serve` that the pipeline it runs does not use: said, never ignored. Pure; any thread.
+// Options of `serve` that the pipeline it runs does not use: refused, never ignored. Pure; any thread.
 #pragma once
 
 #include "app/options.h"
@@ -6,8 +6,8 @@
 
 namespace millrace {
 
-// `spec` as its file says it, before options stand instead of its keys. kInvalidArgument names the option that was
-// given in vain, and where what it means is said.
+// `spec` as in its file, before options stand instead of its keys. kInvalidArgument names the option that was given
+// in vain, and where to set what it means.
 Status check_used(const ServeOptions& options, const PipelineSpec& spec);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// A bounded multi-producer multi-consumer queue between threads. push() never blocks: a full queue is the producer's
-// news, to be passed on as back-pressure, not hidden in a wait.
+// A bounded multi-producer multi-consumer queue between threads. push() never blocks: a full queue is reported
+// to the producer, to be passed on as back-pressure, not hidden in a wait.
 //
 // Thread safety: all functions may be called from any thread. After close() nothing is accepted; what is queued still
 // comes out.

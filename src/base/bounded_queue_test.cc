@@ -79,18 +79,18 @@ TEST(BoundedQueue, CloseWakesEveryWaiter) {
 // Three producers and three consumers over four places: each item arrives once, and one producer's items in its order.
 TEST(BoundedQueue, ManyThreadsLoseAndDoubleNothing) {
   constexpr int kThreads = 3, kEach = 4000;
-  constexpr std::size_t kPlaces = 4;
+  constexpr std::size_t kCapacity = 4;
   struct Item {
     int producer, number;
   };
-  BoundedQueue<Item> queue(kPlaces);
+  BoundedQueue<Item> queue(kCapacity);
   std::vector<std::vector<Item>> taken(kThreads);
   std::vector<std::thread> consumers, producers;
   std::atomic<bool> over{false};
   for (auto& mine : taken) {
     consumers.emplace_back([&queue, &mine, &over] {
       while (auto item = queue.pop(-1)) {
-        if (queue.size() > kPlaces) over = true;
+        if (queue.size() > kCapacity) over = true;
         mine.push_back(*item);
       }
     });

@@ -74,7 +74,7 @@ TEST(Json, RefusesWhatIsNot) {
   }
 }
 
-TEST(Json, SaysWhereAndNeverEchoes) {
+TEST(Json, ErrorsNameThePositionAndNeverEcho) {
   const auto json = parse_json(R"({"password": "hunter2" "x"})");
   ASSERT_FALSE(json.ok());
   EXPECT_NE(json.status().message().find("byte "), std::string::npos) << json.status().message();

@@ -10,7 +10,7 @@
 // under the value "other" for every label; a label's value is cut at kMaxLabelBytes. Callers never put a request's id
 // or a raw path into a label.
 //
-// Owner: whoever composes the process. Thread safety: all functions from any thread; handles are small values that may
+// Owner: what composes the process. Thread safety: all functions from any thread; handles are small values that may
 // be copied and must not outlive their Metrics. A handle without a Metrics does nothing.
 #pragma once
 

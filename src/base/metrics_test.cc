@@ -63,18 +63,18 @@ TEST(Metrics, OneNameAndOneSetOfLabelsIsOneSeries) {
 TEST(Metrics, LabelsAreBoundedAndEscaped) {
   Metrics metrics;
   for (std::size_t i = 0; i < 3 * kMaxSeries; ++i) metrics.counter("a_total", "A.", {{"x", std::to_string(i)}}).add();
-  metrics.counter("b_total", "B.", {{"x", "say \"hi\"\n\\"}}).add();
+  metrics.counter("b_total", "B.", {{"x", "a \"b\"\n\\"}}).add();
   metrics.counter("c_total", "C.", {{"x", std::string(1000, 'y')}}).add();
   const std::string text = metrics.render();
   std::size_t series = 0;
   for (const std::string& line : lines_of(text)) series += line.starts_with("a_total{") ? 1 : 0;
   EXPECT_EQ(series, kMaxSeries);
   EXPECT_TRUE(has_line(text, "a_total{x=\"other\"} " + std::to_string(2 * kMaxSeries + 1))) << text;
-  EXPECT_TRUE(has_line(text, "b_total{x=\"say \\\"hi\\\"\\n\\\\\"} 1")) << text;
+  EXPECT_TRUE(has_line(text, "b_total{x=\"a \\\"b\\\"\\n\\\\\"} 1")) << text;
   EXPECT_TRUE(has_line(text, "c_total{x=\"" + std::string(kMaxLabelBytes, 'y') + "\"} 1")) << text;
 }
 
-TEST(Metrics, SamplesFromElsewhereStandBesideTheProcesssOwn) {
+TEST(Metrics, SamplesFromElsewhereStandBesideThoseOfTheProcess) {
   Metrics metrics("m:", {{"model_name", "demo"}});
   metrics.gauge("own", "Own.").set(1);
   const std::vector<MetricSample> samples = {
@@ -129,7 +129,7 @@ TEST(Metrics, NothingIsLostBetweenThreads) {
       for (int i = 0; i < kEach; ++i) {
         shared.add();
         seconds.observe(0.5);
-        if (i % 1000 == 0) metrics.counter("own_total", "Own.", {{"t", std::to_string(t)}}).add();
+        if (i % 1000 == 0) metrics.counter("thread_total", "Of a thread.", {{"t", std::to_string(t)}}).add();
         if (i % 2500 == 0) {
           EXPECT_FALSE(metrics.render().empty());
         }

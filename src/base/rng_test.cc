@@ -18,7 +18,7 @@ TEST(Philox, KnownAnswers) {
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
 
-TEST(Philox, SeedCounterAndStreamFillTheWordsInOrder) {
+TEST(Philox, SeedCounterAndStreamFillTheWordsInSequence) {
   EXPECT_EQ(philox(0x299f31d0a4093822u, 0x85a308d3243f6a88u, 0x0370734413198a2eu),
             (PhiloxBlock{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }

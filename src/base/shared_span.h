@@ -33,7 +33,7 @@ class SharedSpan {
     data_ = std::shared_ptr<const T>(owner, owner->data());
   }
   SharedSpan(std::initializer_list<T> values) : SharedSpan(std::vector<T>(values)) {}
-  // `data` keeps at least `size` elements alive that nobody writes to any more.
+  // `data` keeps at least `size` elements alive that are never written again.
   SharedSpan(std::shared_ptr<const T> data, std::size_t size) : data_(std::move(data)), size_(size) {}
 
   const T* data() const { return data_.get(); }

@@ -1,7 +1,7 @@
 // Status and Result<T>: how every fallible function in Millrace reports failure.
 //
 // No exception crosses a folder border: library exceptions are caught where the library is called and become a Status.
-// A message says the value seen and the value wanted ("max_tokens is -1; wanted an integer >= 1"). CHECK is for
+// A message has the value seen and the value wanted ("max_tokens is -1; wanted an integer >= 1"). CHECK is for
 // programmer errors only, never for data that came from a file, a socket or a user.
 //
 // Thread safety: values; no shared state.
@@ -76,7 +76,7 @@ Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
 
 [[noreturn]] void check_failed(const char* file, int line, std::string_view what);
 
-// A value or the Status that says why there is none. Dereferencing an error is a programmer error and aborts.
+// A value or the Status of why there is none. Dereferencing an error is a programmer error and aborts.
 template <typename T>
 class [[nodiscard]] Result {
  public:

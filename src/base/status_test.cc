@@ -48,7 +48,7 @@ TEST(Status, DefaultIsOk) {
   EXPECT_TRUE(status.with_prefix("never").ok());
 }
 
-TEST(Status, ErrorsSayCodeAndMessage) {
+TEST(Status, ErrorsHaveCodeAndMessage) {
   const Status status = fail_when(true);
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(status.to_string(), "invalid_argument: x is 3; wanted 4");
@@ -59,7 +59,7 @@ TEST(Status, ErrorsSayCodeAndMessage) {
   EXPECT_EQ(error(StatusCode::kDeadline, "{} s", 5).to_string(), "deadline: 5 s");
 }
 
-TEST(Status, EveryCodeHasItsOwnName) {
+TEST(Status, EveryCodeHasAName) {
   std::set<std::string_view> names;
   for (int code = 0; code <= 12; ++code) names.insert(status_code_name(static_cast<StatusCode>(code)));
   EXPECT_EQ(names.size(), 13u);
@@ -87,7 +87,7 @@ TEST(Result, HoldsWhatCannotBeCopied) {
   EXPECT_EQ(*moved, 7);
 }
 
-TEST(ResultDeathTest, TakingTheValueOfAnErrorSaysWhichError) {
+TEST(ResultDeathTest, TakingTheValueOfAnErrorPrintsTheError) {
   GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_DEATH({ auto value = make(true).value(); }, "not_found: no such number");
   EXPECT_DEATH({ Result<int> broken{ok_status()}; }, "OK status");

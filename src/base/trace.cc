@@ -50,27 +50,27 @@ Recorder& recorder() {
 }
 
 // This thread's buffer; null where there are too many threads.
-ThreadBuffer* own_buffer() {
-  struct Own {
+ThreadBuffer* thread_buffer() {
+  struct Slot {
     std::shared_ptr<ThreadBuffer> buffer;
     bool asked = false;
   };
-  static thread_local Own own;
-  if (own.asked) return own.buffer.get();
-  own.asked = true;
+  static thread_local Slot slot;
+  if (slot.asked) return slot.buffer.get();
+  slot.asked = true;
   Recorder& all = recorder();
   std::lock_guard lock(all.mutex);
-  // The buffers of threads that ended, and whose events were written, make room.
+  // The buffers of threads that ended, and whose events were written, are released.
   if (all.session.empty()) std::erase_if(all.buffers, [](const auto& buffer) { return buffer.use_count() == 1; });
   if (all.buffers.size() >= kMaxTraceThreads) return nullptr;
-  own.buffer = std::make_shared<ThreadBuffer>();
-  own.buffer->thread = ::gettid();
-  all.buffers.push_back(own.buffer);
-  return own.buffer.get();
+  slot.buffer = std::make_shared<ThreadBuffer>();
+  slot.buffer->thread = ::gettid();
+  all.buffers.push_back(slot.buffer);
+  return slot.buffer.get();
 }
 
 void add(const Event& event) {
-  ThreadBuffer* buffer = own_buffer();
+  ThreadBuffer* buffer = thread_buffer();
   if (buffer == nullptr) return;
   std::lock_guard lock(buffer->mutex);
   if (!recording()) return;  // stop() has taken the events
@@ -132,7 +132,7 @@ std::string name_json(const char* what, pid_t process, pid_t thread, const std::
                      name);
 }
 
-// With the recorder's lock held and nothing recording any more: nobody else looks at the events.
+// With the recorder's lock held and nothing recording any more: no other thread looks at the events.
 Status write_file(Recorder& all, const std::string& path) {
   auto file = File::create(path);
   const pid_t process = ::getpid();
@@ -168,7 +168,7 @@ void add_span(const char* name, const char* category, int64_t begin_ns, const ch
 }  // namespace internal
 
 void name_thread(const char* name) {
-  ThreadBuffer* buffer = own_buffer();
+  ThreadBuffer* buffer = thread_buffer();
   if (buffer == nullptr) return;
   std::lock_guard lock(buffer->mutex);
   buffer->thread_name = name;

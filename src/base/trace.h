@@ -4,11 +4,11 @@
 //   span.note("rows", rows);
 //
 // While nothing is recorded a span costs one relaxed load of an atomic. While something is, each thread writes to a
-// buffer of its own with room for kMaxTraceEvents; what comes after that is counted and left out. Names, categories and
+// buffer of its own for kMaxTraceEvents; what comes after that is counted and left out. Names, categories and
 // keys are string literals: only their addresses are kept.
 //
-// A recording belongs to a session: a folder, which receives one file a process. Stages that share a process may all be
-// told to begin and end the same session; another session meanwhile is a conflict.
+// A recording belongs to a session: a folder, which receives one file a process. Stages that share a process may all
+// begin and end the same session; another session meanwhile is a conflict.
 //
 // Times are of CLOCK_MONOTONIC, so the files of all processes of one machine fit together (merge_traces).
 // Thread safety: all functions from any thread.
@@ -37,7 +37,7 @@ void add_span(const char* name, const char* category, int64_t begin_ns, const ch
 
 inline bool recording() { return internal::g_recording.load(std::memory_order_relaxed); }
 
-// The calling thread and the process, for whoever reads the trace. A literal; may be called at any time.
+// The calling thread and the process, for a reader of the trace. A literal; may be called at any time.
 void name_thread(const char* name);
 void name_process(const std::string& name);
 
@@ -69,7 +69,7 @@ class Span {
   int64_t begin_ns_ = 0;  // 0: not recorded
 };
 
-// The begin and the end of something that is no one thread's, told apart by `id`.
+// The begin and the end of something that is no one thread's, identified by `id`.
 void async_begin(const char* name, const char* category, uint64_t id);
 void async_end(const char* name, const char* category, uint64_t id);
 

@@ -1,4 +1,5 @@
-// Trace: what is written is JSON that a trace viewer understands, spans nest, and nothing is kept while nobody records.
+// Trace: what is written is JSON that a trace viewer understands, spans nest, and nothing is kept while no session
+// records.
 #include "base/trace.h"
 
 #include <gtest/gtest.h>
@@ -105,7 +106,7 @@ TEST_F(TraceTest, ASecondSessionIsAConflictAndTheSameOneIsNot) {
   EXPECT_EQ(trace::start("").code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(TraceTest, AFolderThatIsNotThereIsAnErrorAndTheRecorderGoesOn) {
+TEST_F(TraceTest, AMissingFolderIsAnErrorAndTheRecorderGoesOn) {
   ASSERT_TRUE(trace::start(folder_ + "/missing").ok());
   { trace::Span span("lost", "test"); }
   EXPECT_FALSE(trace::stop(folder_ + "/missing").ok());
@@ -131,14 +132,14 @@ TEST_F(TraceTest, FilesOfSeveralProcessesBecomeOne) {
                                         "{\"name\":\"b\",\"ph\":\"X\",\"ts\":2,\"dur\":1}\n]}\n";
   ASSERT_TRUE(trace::start(folder_).ok());
   { trace::Span span("c", "test"); }
-  auto own = trace::stop(folder_);
-  ASSERT_TRUE(own.ok());
+  auto written = trace::stop(folder_);
+  ASSERT_TRUE(written.ok());
   const std::string out = folder_ + "/all.json";
-  ASSERT_TRUE(trace::merge_traces({folder_ + "/a.json", folder_ + "/none.json", *own}, out).ok());
+  ASSERT_TRUE(trace::merge_traces({folder_ + "/a.json", folder_ + "/none.json", *written}, out).ok());
   std::string names;
   for (const json& span : events(read(out), "X")) names += span["name"].get<std::string>();
   EXPECT_EQ(names, "abc");
-  EXPECT_FALSE(trace::merge_traces({*own}, out).ok());  // never over a file that is there
+  EXPECT_FALSE(trace::merge_traces({*written}, out).ok());  // never over a file that is there
   EXPECT_EQ(trace::merge_traces({folder_ + "/none.json"}, folder_ + "/x.json").code(), StatusCode::kNotFound);
 }
 

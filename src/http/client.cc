@@ -23,7 +23,7 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace bhttp = boost::beast::http;
 
-constexpr std::size_t kPieceBytes = 16384;
+constexpr std::size_t kReadBytes = 16384;
 constexpr std::size_t kMaxUnixPathBytes = 107;  // of sockaddr_un
 constexpr uint64_t kMaxResponseBytes = 256u << 20;
 
@@ -36,7 +36,7 @@ Status failure(const Url& url, std::string_view what, const boost::system::error
 // Lets a socket be known to others for as long as it is open.
 class Shown {
  public:
-  Shown(std::mutex& mutex, int& place, int socket) : mutex_(mutex), place_(place) { show(socket); }
+  Shown(std::mutex& mutex, int& slot, int socket) : mutex_(mutex), slot_(slot) { show(socket); }
   Shown(const Shown&) = delete;
   Shown& operator=(const Shown&) = delete;
   ~Shown() { show(-1); }
@@ -44,10 +44,10 @@ class Shown {
  private:
   void show(int socket) {
     std::lock_guard lock(mutex_);
-    place_ = socket;
+    slot_ = socket;
   }
   std::mutex& mutex_;
-  int& place_;
+  int& slot_;
 };
 
 }  // namespace
@@ -157,12 +157,12 @@ Result<ClientResponse> Client::exchange(Socket& socket, const std::string& metho
   if (error) return failure(url_, "no answer from", error);
   ClientResponse response{.status = static_cast<int>(parser.get().result_int())};
   if (on_data && response.status == 200) parser.body_limit(boost::none);  // it is not kept, and may go on for days
-  std::string piece(kPieceBytes, '\0');
+  std::string chunk(kReadBytes, '\0');
   while (!parser.is_done()) {
-    parser.get().body() = {piece.data(), piece.size(), true};
+    parser.get().body() = {chunk.data(), chunk.size(), true};
     bhttp::read_some(socket, buffer, parser, error);
     if (error == bhttp::error::need_buffer) error = {};
-    const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
+    const std::string_view got(chunk.data(), chunk.size() - parser.get().body().size);
     if (error && error != bhttp::error::end_of_stream) return failure(url_, "the answer broke off from", error);
     if (on_data && response.status == 200) {
       if (!got.empty() && !on_data(got)) break;
@@ -174,8 +174,8 @@ Result<ClientResponse> Client::exchange(Socket& socket, const std::string& metho
   return response;
 }
 
-bool SseReader::push(std::string_view piece, const std::function<bool(std::string_view)>& on_event) {
-  kept_ += piece;
+bool SseReader::push(std::string_view bytes, const std::function<bool(std::string_view)>& on_event) {
+  kept_ += bytes;
   std::size_t begin = 0;
   for (std::size_t end = 0; (end = kept_.find("\n\n", begin)) != std::string::npos; begin = end + 2) {
     std::string_view event(kept_.data() + begin, end - begin);

@@ -40,7 +40,7 @@ class Client {
 
   // With on_data, the body of a 200 is handed over as below.
   Result<ClientResponse> get(const std::string& path, const std::function<bool(std::string_view)>& on_data = {});
-  // JSON in. With on_data, the body of a 200 is handed over piece by piece as it arrives; false from it ends the
+  // JSON in. With on_data, the body of a 200 is handed over chunk by chunk as it arrives; false from it ends the
   // request.
   Result<ClientResponse> post(const std::string& path, const std::string& json,
                               const std::function<bool(std::string_view)>& on_data = {});
@@ -64,8 +64,8 @@ class Client {
 // Splits a stream of server-sent events into their data, however it is cut. The names of events are skipped.
 class SseReader {
  public:
-  // Calls on_event for each complete event in `piece` and what was kept before it. False when on_event returned false.
-  bool push(std::string_view piece, const std::function<bool(std::string_view)>& on_event);
+  // Calls on_event for each complete event in `bytes` and what was kept before it. False when on_event returned false.
+  bool push(std::string_view bytes, const std::function<bool(std::string_view)>& on_event);
 
  private:
   std::string kept_;

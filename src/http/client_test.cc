@@ -155,8 +155,8 @@ TEST_F(ClientTest, StreamsArriveEventByEvent) {
   ASSERT_TRUE(start());
   SseReader reader;
   std::vector<std::string> events;
-  const auto response = client().post("/stream", "{}", [&](std::string_view piece) {
-    return reader.push(piece, [&](std::string_view event) {
+  const auto response = client().post("/stream", "{}", [&](std::string_view bytes) {
+    return reader.push(bytes, [&](std::string_view event) {
       events.emplace_back(event);
       return true;
     });
@@ -189,15 +189,15 @@ TEST_F(ClientTest, ErrorsKeepTheirBodyEvenWithACallback) {
 TEST_F(ClientTest, ABrokenOffAnswerIsAnError) {
   ASSERT_TRUE(start());
   std::string got;
-  const auto response = client().post("/broken", "{}", [&](std::string_view piece) {
-    got += piece;
+  const auto response = client().post("/broken", "{}", [&](std::string_view bytes) {
+    got += bytes;
     return true;
   });
   ASSERT_FALSE(response.ok());
   EXPECT_EQ(response.status().code(), StatusCode::kUnavailable);
 }
 
-TEST_F(ClientTest, NobodyThereIsAnErrorWithTheAddress) {
+TEST_F(ClientTest, AnAbsentServerIsAnErrorWithTheAddress) {
   ASSERT_TRUE(start());
   Client late = client();
   const std::string port = std::to_string(server_->port());

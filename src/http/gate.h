@@ -1,7 +1,7 @@
 // Who may pass: API keys, cross-origin rules and the Host check. Decisions only; no sockets.
 //
 // Everything is denied by default: a route without Access::kPublic, and any path that is no route at all, needs the key
-// when one is set. Keys compare as SHA-256 digests in constant time, so that timing tells nothing about a prefix.
+// when one is set. Keys compare as SHA-256 digests in constant time, so that timing reveals nothing about a prefix.
 //
 // Thread safety: immutable after construction.
 #pragma once
@@ -22,7 +22,7 @@ namespace millrace::http {
 class Gate {
  public:
   // `loopback_bound`: the server listens on a loopback address, so only loopback names (and allowed_hosts, and the host
-  // it was told to bind) are accepted in Host.
+  // of its own options) are accepted in Host.
   Gate(const ServerOptions& options, bool loopback_bound);
 
   // 421 for a Host that is not ours.

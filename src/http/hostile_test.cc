@@ -1,4 +1,4 @@
-// What a hostile or broken client may try: smuggling, limits, slow sending, odd protocols. Each case says what must
+// What a hostile or broken client may try: smuggling, limits, slow sending, odd protocols. Each case has what must
 // come back and that the bytes behind a refused request never run as a request.
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -385,7 +385,7 @@ TEST_F(HostileTest, BodiesOfAllRequestsTogetherAreBounded) {
   EXPECT_EQ(reply.header("retry-after"), "1");
   ASSERT_TRUE(slow.send("a"));
   EXPECT_EQ(slow.read_reply().body, half);
-  // What was counted is given back, also for the refused one.
+  // What was counted is released, also for the refused one.
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Client(port()).request(post("/echo", std::string(900, 'c'))).status, 200);
 }
 

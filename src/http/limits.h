@@ -24,7 +24,7 @@ struct Limits {
   std::size_t unsent_bytes = 256 << 20;      // the same of all together: above, one with more than its share is aborted
   std::size_t unsent_share_bytes = 64 << 10;
   std::size_t discard_bytes = 64 << 10;  // body of a refused request read away to keep the connection; else close
-  std::size_t connections = 8192;        // the oldest idle one makes room; else accepting pauses
+  std::size_t connections = 8192;        // then the oldest idle one ends; else accepting pauses
   std::chrono::milliseconds header_timeout{10'000};       // first byte of a request to the end of its head: 408
   std::chrono::milliseconds body_idle_timeout{30'000};    // between two body reads: 408
   std::chrono::milliseconds body_total_timeout{600'000};  // whole body: 408

@@ -44,8 +44,8 @@ class Headers {
 bool equals_ignore_case(std::string_view a, std::string_view b);
 
 // Who may call a route. kUser needs the API key when one is set. kAdmin needs the admin key when one is set, otherwise
-// the API key. With no key at all it is served on the Unix socket only, or to every client where the options say so: an
-// address tells nothing about a client, since behind a proxy on the same host all come from loopback.
+// the API key. With no key at all it is served on the Unix socket only, or to every client where the options allow it:
+// an address proves nothing about a client, since behind a proxy on the same host all come from loopback.
 enum class Access : uint8_t { kPublic, kUser, kAdmin };
 
 struct Request {

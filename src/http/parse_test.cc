@@ -1,4 +1,4 @@
-// The parts that read bytes without sockets: heads in pieces, targets, hosts, bodies, routes.
+// The parts that read bytes without sockets: heads in parts, targets, hosts, bodies, routes.
 #include <gtest/gtest.h>
 
 #include "http/body.h"
@@ -21,7 +21,7 @@ RequestHead parse(const std::string& raw, HttpError& error) {
   return head;
 }
 
-TEST(HeadTest, ReadsWhatIsThere) {
+TEST(HeadTest, ReadsEveryField) {
   HttpError error;
   RequestHead head = parse(
       "POST /a%20b/%C3%A9?x=%2F HTTP/1.1\r\nhost: Example.ORG:8080\r\nContent-LENGTH:  12 \r\nX-Empty:\r\n"
@@ -39,14 +39,14 @@ TEST(HeadTest, ReadsWhatIsThere) {
   EXPECT_EQ(*head.headers.find("x-EMPTY"), "");
 }
 
-TEST(HeadTest, ScannerSeesTheEndWhereverThePiecesBreak) {
+TEST(HeadTest, ScannerSeesTheEndWhereverTheBytesAreCut) {
   const std::string raw = "\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n";
   const std::string data = raw + "GET /next";
   Limits limits;
-  for (size_t piece = 1; piece <= data.size(); ++piece) {
+  for (size_t step = 1; step <= data.size(); ++step) {
     HeadScanner scanner(limits);
     HeadScanner::State state = HeadScanner::State::kMore;
-    for (size_t shown = piece; state == HeadScanner::State::kMore; shown += piece) {
+    for (size_t shown = step; state == HeadScanner::State::kMore; shown += step) {
       state = scanner.scan(std::string_view(data).substr(0, shown));
     }
     EXPECT_EQ(state, HeadScanner::State::kComplete);
@@ -99,18 +99,18 @@ TEST(TargetTest, LoopbackNames) {
   }
 }
 
-TEST(BodyTest, ChunkedInPiecesOfEverySize) {
+TEST(BodyTest, ChunkedInReadsOfEverySize) {
   HttpError error;
   RequestHead head = parse("POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: Chunked\r\n\r\n", error);
   ASSERT_FALSE(error) << error.message;
   const std::string wire =
       "4\r\nWiki\r\n6;x=y\r\npedia \r\nE\r\nin \r\n\r\nchunks.\r\n0\r\nA: b\r\nC: d\r\n\r\n";  // RFC 9112's
-  for (size_t piece = 1; piece <= wire.size(); ++piece) {
+  for (size_t step = 1; step <= wire.size(); ++step) {
     BodyReader reader(head, 100);
     std::string body;
     size_t taken = 0;
-    for (size_t at = 0; at < wire.size(); at += piece) {
-      taken += reader.consume(std::string_view(wire).substr(at, piece), body);
+    for (size_t at = 0; at < wire.size(); at += step) {
+      taken += reader.consume(std::string_view(wire).substr(at, step), body);
     }
     EXPECT_TRUE(reader.done());
     EXPECT_EQ(taken, wire.size());

@@ -18,7 +18,7 @@
 
 namespace millrace::http {
 
-// A refusal: the status for the client and a message that says the value seen and the value wanted. 0: no error.
+// A refusal: the status for the client and a message with the value seen and the value wanted. 0: no error.
 struct HttpError {
   int status = 0;
   std::string message;
@@ -42,7 +42,7 @@ struct RequestHead {
   bool has_body() const { return chunked || content_length > 0; }
 };
 
-// Finds the end of a head in bytes that arrive in pieces. Each byte is looked at once.
+// Finds the end of a head in bytes that arrive in parts. Each byte is looked at once.
 class HeadScanner {
  public:
   explicit HeadScanner(const Limits& limits) : limits_(limits) {}

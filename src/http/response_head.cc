@@ -9,11 +9,11 @@
 namespace millrace::http {
 namespace {
 
-bool is_own_field(std::string_view name) {
-  static constexpr std::string_view kOwn[] = {
+bool is_reserved_field(std::string_view name) {
+  static constexpr std::string_view kReserved[] = {
       "content-length", "transfer-encoding", "connection", "content-type", "date", "server", "x-request-id"};
-  for (std::string_view own : kOwn) {
-    if (equals_ignore_case(own, name)) return true;
+  for (std::string_view reserved : kReserved) {
+    if (equals_ignore_case(reserved, name)) return true;
   }
   return false;
 }
@@ -51,7 +51,7 @@ void append_response_head(std::string& out, const Response& response, const Head
   if (!context.request_id.empty()) append_field(out, "x-request-id", context.request_id);
   if (!response.content_type.empty()) append_field(out, "Content-Type", response.content_type);
   for (const Header& field : response.headers) {
-    if (is_token(field.name) && !is_own_field(field.name)) append_field(out, field.name, field.value);
+    if (is_token(field.name) && !is_reserved_field(field.name)) append_field(out, field.name, field.value);
   }
   if (!context.cors_origin.empty()) {
     append_field(out, "Access-Control-Allow-Origin", context.cors_origin);

@@ -323,9 +323,9 @@ void Server::Impl::post_after(std::chrono::milliseconds delay, std::function<voi
   context.hub->post([this, delay, function = std::move(function)]() mutable {
     if (stopping_) return;
     auto timer = std::make_shared<asio::steady_timer>(io_, delay);
-    auto place = timers_.insert(timers_.end(), timer);
-    timer->async_wait([this, timer, place, function = std::move(function)](error_code ec) {
-      timers_.erase(place);
+    auto position = timers_.insert(timers_.end(), timer);
+    timer->async_wait([this, timer, position, function = std::move(function)](error_code ec) {
+      timers_.erase(position);
       if (!ec && !stopping_) context.hub->post(function);
     });
   });

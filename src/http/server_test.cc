@@ -130,7 +130,7 @@ TEST_F(ServerTest, Http10ClosesUnlessAskedToStay) {
   EXPECT_EQ(keeper.request(get("/health")).status, 200);
 }
 
-TEST_F(ServerTest, ThousandPipelinedRequestsAnswerInOrder) {
+TEST_F(ServerTest, ThousandPipelinedRequestsAnswerInSequence) {
   start();
   Client client(port());
   std::string all;
@@ -141,7 +141,7 @@ TEST_F(ServerTest, ThousandPipelinedRequestsAnswerInOrder) {
   EXPECT_EQ(handled_, 1000);
 }
 
-TEST_F(ServerTest, BodiesFixedAndChunkedInAnyPieces) {
+TEST_F(ServerTest, BodiesFixedAndChunkedInAnyReads) {
   start();
   Client client(port());
   std::string big(3'000'000, 'x');
@@ -253,7 +253,7 @@ TEST_F(ServerTest, TwoAuthorizationFieldsAre400) {
   EXPECT_EQ(client.request(get("/v1/models", "Authorization: Bearer x\r\nAuthorization: Bearer k\r\n")).status, 400);
 }
 
-TEST_F(ServerTest, ForeignHostOnLoopbackIs421) {
+TEST_F(ServerTest, AnotherHostOnLoopbackIs421) {
   start({.allowed_hosts = {"models.example"}});
   Client client(port());
   auto status = [&](std::string host) {
@@ -323,7 +323,7 @@ TEST_F(ServerTest, DefaultErrorBodyIsJson) {
             R"({"error":{"message":"no route for this path: GET /a\"b","code":404}})");
 }
 
-TEST_F(ServerTest, PortInUseSaysSo) {
+TEST_F(ServerTest, PortInUseIsAClearError) {
   start();
   Server second({.port = port()});
   Status status = second.start();
@@ -331,7 +331,7 @@ TEST_F(ServerTest, PortInUseSaysSo) {
   EXPECT_NE(status.message().find("127.0.0.1:" + std::to_string(port())), std::string::npos) << status.message();
 }
 
-TEST_F(ServerTest, BadHostSaysSo) {
+TEST_F(ServerTest, BadHostIsAClearError) {
   Server server({.host = "no.such.host.invalid"});
   Status status = server.start();
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
@@ -453,7 +453,7 @@ TEST_F(ServerTest, OutOfFileDescriptorsPausesAndRecovers) {
   }
 }
 
-TEST_F(ServerTest, TheOldestIdleConnectionMakesRoom) {
+TEST_F(ServerTest, TheOldestIdleConnectionIsEvicted) {
   start({.limits = {.connections = 2}});
   Client first(port()), second(port());
   EXPECT_EQ(first.request(get("/health")).status, 200);

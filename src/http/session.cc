@@ -225,7 +225,7 @@ Session::Awaitable<Session::Next> Session::serve_one() {
     good = co_await read_body(reader, head_.expect_continue);
     if (good) co_return co_await run_handler(*route);
     keep_alive_ = false;
-    request_.reset();  // its bytes count against everybody's budget
+    request_.reset();  // its bytes count against the budget of all
     refusal_ = render_error(options, route, error_, request_id_);
   }
   if (closed_ || broken_) co_return Next::kReset;

@@ -102,7 +102,7 @@ class Session : public std::enable_shared_from_this<Session> {
   // Between requests with nothing received.
   bool idle() const { return idle_; }
   TimePoint idle_since() const { return idle_since_; }
-  // Makes an idle session end soon, to make room for another.
+  // Makes an idle session end soon, so that another can begin.
   void evict();
 
  private:

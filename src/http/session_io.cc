@@ -61,9 +61,9 @@ void Session::arm_read() {
 }
 
 void Session::on_readable() {
-  size_t room = read_ahead_limit() - (in_.size() - in_at_);
+  size_t space = read_ahead_limit() - (in_.size() - in_at_);
   error_code ec;
-  size_t count = socket_.read_some(asio::buffer(context_.scratch.data(), std::min(room, context_.scratch.size())), ec);
+  size_t count = socket_.read_some(asio::buffer(context_.scratch.data(), std::min(space, context_.scratch.size())), ec);
   if (ec == asio::error::would_block || ec == asio::error::try_again || ec == asio::error::interrupted) {
     arm_read();
     return;

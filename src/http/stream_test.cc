@@ -382,7 +382,7 @@ TEST_F(StreamTest, ABodyIsCountedUntilItIsSent) {
   EXPECT_EQ(server_->stats().connections_open, 1u);
 }
 
-TEST_F(StreamTest, BigResponseArrivesWhole) {
+TEST_F(StreamTest, BigResponseArrivesComplete) {
   start();
   Client client(port(), 4096);
   client.send(get("/stream"));

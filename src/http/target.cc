@@ -16,9 +16,9 @@ int hex_value(char c) {
 
 bool is_dot_segment(std::string_view part) { return part == "." || part == ".."; }
 
-// A decoded segment may hold '/' from %2F; each piece must still not be a dot segment. Backslashes separate on some
+// A decoded segment may hold '/' from %2F; each part must still not be a dot segment. Backslashes separate on some
 // systems.
-bool has_dot_piece(std::string_view segment) {
+bool has_dot_part(std::string_view segment) {
   size_t begin = 0;
   while (true) {
     size_t end = segment.find_first_of("/\\", begin);
@@ -109,7 +109,7 @@ std::string_view split_target(std::string_view target, std::vector<std::string>&
     std::string_view raw = path.substr(begin, end == std::string_view::npos ? end : end - begin);
     if (!percent_decode(raw, false, decoded)) return "the path has a malformed percent escape or %00";
     if (!is_valid_utf8(decoded)) return "the path is not UTF-8";
-    if (has_dot_piece(decoded)) return "the path has a '.' or '..' segment";
+    if (has_dot_part(decoded)) return "the path has a '.' or '..' segment";
     segments.push_back(decoded);
     if (end == std::string_view::npos) return "";
     begin = end + 1;

@@ -22,7 +22,7 @@ bool is_listened_at(const sockaddr_un& address) {
   return listened;
 }
 
-// Makes room for a new socket at `path`, which exists as `found`.
+// Removes what stands at `path` of a new socket, which exists as `found`.
 Status remove_stale(const std::string& path, const sockaddr_un& address, const struct stat& found) {
   if (!S_ISSOCK(found.st_mode)) {
     return invalid_argument("{} exists and is not a socket; wanted a path for a new one (--uds)", path);

@@ -8,7 +8,7 @@ namespace {
 
 Library library() {
   Library out;
-  out.workers["work"] = [](const Value&, const Library::WorkerSeat&) {
+  out.workers["work"] = [](const Value&, const Library::WorkerSlot&) {
     return Result<std::unique_ptr<Worker>>(nullptr);
   };
   return out;

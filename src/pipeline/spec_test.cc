@@ -16,7 +16,7 @@ namespace {
 
 Library library() {
   Library out;
-  out.workers["work"] = [](const Value&, const Library::WorkerSeat&) {
+  out.workers["work"] = [](const Value&, const Library::WorkerSlot&) {
     return Result<std::unique_ptr<Worker>>(nullptr);
   };
   out.workers["sink"] = out.workers["work"];

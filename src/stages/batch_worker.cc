@@ -22,7 +22,7 @@ class BatchWorker : public Worker {
     std::erase_if(waiting_, [id](const Waiting& waiting) { return waiting.id == id; });
   }
 
-  // One batch a call, so that drops are heard between two.
+  // One batch a call, so that drops are handled between two.
   int tick(int64_t now_ms, Emit& emit) override {
     for (Waiting& waiting : waiting_) {
       if (!waiting.since_ms) waiting.since_ms = now_ms;
@@ -77,7 +77,7 @@ class BatchWorker : public Worker {
     }
   }
 
-  // What the function says, or one error for all of the batch: an exception must not reach those that wait behind it.
+  // The function's results, or one error for all of the batch: an exception must not reach those that wait behind it.
   std::vector<Result<Value>> call(std::vector<Value> payloads, std::size_t size) {
     Status status;
     try {

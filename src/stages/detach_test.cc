@@ -12,40 +12,40 @@ SharedTensor tensor(int64_t bytes, char fill) {
   return {.dtype = DType::kU8, .shape = {bytes}, .bytes = SharedBytes(std::move(buffer))};
 }
 
-TEST(DetachBudget, CopiesWhatFitsAndGivesThePlaceBack) {
+TEST(DetachBudget, CopiesWhatFitsAndReleasesTheReservation) {
   DetachBudget budget(100);
   const SharedTensor small = tensor(60, 'a'), large = tensor(101, 'b');
   Value first = ValueMap{{"list", ValueList{Value(small), Value(3)}}}, second(small), third(large), none("text");
   const auto at = [](const Value& value) {
     return (*value.find("list")->get<ValueList>())[0].get<SharedTensor>()->bytes.data();
   };
-  auto place = budget.detach(first);
-  ASSERT_TRUE(place);
+  auto reservation = budget.detach(first);
+  ASSERT_TRUE(reservation);
   EXPECT_EQ(budget.held_bytes(), 60u);
   EXPECT_NE(at(first), small.bytes.data());
   EXPECT_EQ(std::memcmp(at(first), small.bytes.data(), 60), 0);
-  // No room now, never room, nothing to copy: as they were.
+  // No capacity now, never enough capacity, nothing to copy: as they were.
   EXPECT_FALSE(budget.detach(second));
   EXPECT_FALSE(budget.detach(third));
   EXPECT_FALSE(budget.detach(none));
   EXPECT_EQ(second.get<SharedTensor>()->bytes.data(), small.bytes.data());
   EXPECT_EQ(third.get<SharedTensor>()->bytes.data(), large.bytes.data());
-  place.reset();
+  reservation.reset();
   EXPECT_EQ(budget.held_bytes(), 0u);
-  place = budget.detach(second);
-  EXPECT_TRUE(place);
+  reservation = budget.detach(second);
+  EXPECT_TRUE(reservation);
   EXPECT_NE(second.get<SharedTensor>()->bytes.data(), small.bytes.data());
 }
 
-TEST(DetachBudget, APlaceMayOutliveTheBudget) {
-  std::shared_ptr<void> place;
+TEST(DetachBudget, AReservationMayOutliveTheBudget) {
+  std::shared_ptr<void> reservation;
   {
     DetachBudget budget(100);
     Value value(tensor(100, 'a'));
-    place = budget.detach(value);
-    ASSERT_TRUE(place);
+    reservation = budget.detach(value);
+    ASSERT_TRUE(reservation);
   }
-  place.reset();
+  reservation.reset();
 }
 
 }  // namespace

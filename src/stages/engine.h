@@ -30,7 +30,7 @@ namespace millrace {
 
 struct GenerateRequest {
   SharedPrompt prompt;                      // requests that share one are encoded once
-  wire::SamplingParams sampling;            // max_tokens is ignored here: the next field says it
+  wire::SamplingParams sampling;            // max_tokens is ignored here: the next field has it
   std::optional<int32_t> max_tokens;        // nullopt: to the end of the context
   std::string extra_key;                    // requests with different keys never share KV pages
   int32_t priority = 0;                     // larger = sooner, where the scheduler's policy looks at it
@@ -61,7 +61,7 @@ struct RerankFacts {
   std::vector<float> head;
 };
 
-// What the api may say of the model without asking anybody.
+// What the api may report of the model without a request to any stage.
 struct ModelFacts {
   std::string name;  // the served model's id
   std::string path;
@@ -108,14 +108,14 @@ class Engine {
  public:
   virtual ~Engine() = default;
   virtual ReqId submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) = 0;
-  // Ends the request without further news. Unknown or ended ids are ignored.
+  // Ends the request without further events. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
-  // Ends the request with the news of a finish kAborted: for an abort that somebody else than its client asks for.
+  // Ends the request with the event of a finish kAborted: for an abort that another than its client asks for.
   virtual void cancel(ReqId id) = 0;
-  // An order to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler that
-  // does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
-  // kUnavailable. Before those of the schedulers stands one of the stage "front" where the front refused the order, and
-  // of profiles always: when one ends, its message is the path of the trace.
+  // An admin command to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler
+  // that does not answer within timeout_ms gives a reply with kDeadline; one that is not up, kUnavailable. Before those
+  // of the schedulers stands the coordinator's where it refused the command, and of profiles always: when one ends, its
+  // message is the path of the trace.
   virtual void admin(wire::AdminAction action, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;
   // The bytes of one token by itself, for logprobs: perhaps a part of a character. Empty for an id without a token.

@@ -31,7 +31,7 @@ std::string encode_kv_events(const KvEvent* events, std::size_t count, double ti
 
 class KvEventStream {
  public:
-  // `context`: of the socket, where nobody else keeps it.
+  // `context`: of the socket, where no other object keeps it.
   KvEventStream(std::unique_ptr<EventSocket> socket, uint32_t dp_rank, std::shared_ptr<ZmqContext> context = nullptr)
       : context_(std::move(context)), socket_(std::move(socket)), dp_rank_(dp_rank) {}
 

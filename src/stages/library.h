@@ -29,7 +29,7 @@ struct ChainSlot {
 };
 
 struct Library {
-  struct WorkerSeat {
+  struct WorkerSlot {
     std::string stage;
     uint32_t replica = 0;
     int threads = 0;
@@ -45,7 +45,7 @@ struct Library {
     uint32_t weights_rank = 0;  // among all replicas of the pipeline that a trainer sends weights
     StageSpans spans = {};
   };
-  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSeat& seat)>;
+  using MakeWorker = std::function<Result<std::unique_ptr<Worker>>(const Value& args, const WorkerSlot& slot)>;
   // Which of the stage's targets; an empty list is an error of the request.
   using Route = std::function<Result<std::vector<std::string>>(ReqId id, const Value& result)>;
   // Which of wait_for, asked with each payload that comes; nullopt: not known yet.
@@ -56,7 +56,7 @@ struct Library {
   // Which of the terminals complete a request, from the payload that was submitted.
   using TerminalRule = std::function<Result<std::vector<std::string>>(const Value& payload)>;
 
-  // Of a worker's args, as far as the file alone can say; OK where nobody checks.
+  // Of a worker's args, as far as the file alone shows; OK where there is no check.
   using CheckArgs = std::function<Status(const Value& args)>;
 
   std::map<std::string, MakeWorker> workers;

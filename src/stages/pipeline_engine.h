@@ -1,10 +1,10 @@
 // PipelineEngine: what the api asks of a pipeline of any shape. pipeline/coordinator serves; tests bring a fake one.
 //
-// Every submitted request gets its news through its sink: pieces of the answer as they are made, then exactly one end.
+// Every submitted request gets its events through its sink: parts of the answer as they are made, then exactly one end.
 // A request that is refused gets only its end, perhaps from inside submit().
 //
 // Thread safety: all functions from any thread. A sink is called by one thread at a time, in order, and must not call
-// back into the engine. After abort() returns, one piece that was already under way may still arrive.
+// back into the engine. After abort() returns, one event that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace millrace {
 
 struct PipelineRequest {
   Value inputs;
-  std::optional<std::vector<std::string>> terminals;  // who shall complete it; nullopt: as the pipeline's rule says
+  std::optional<std::vector<std::string>> terminals;  // that shall complete it; nullopt: by the pipeline's rule
   int64_t timeout_ms = 0;                             // 0: the pipeline's limit alone
   // Its inputs come later, by begin().
   bool later = false;
@@ -43,14 +43,14 @@ class PipelineEngine {
   // Ignored where the request has ended meanwhile.
   virtual void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
   virtual bool is_live(ReqId id) const = 0;
-  // Ends the request without further news; a sink may call this. Unknown or ended ids are ignored.
+  // Ends the request without further events; a sink may call this. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
-  // Ends it with the news of a status kCancelled.
+  // Ends it with the event of a status kCancelled.
   virtual void cancel(ReqId id) = 0;
-  // An order to every stage; `done` is called once, on another thread, with one reply of each replica, in the order of
-  // the pipeline. One that does not answer within timeout_ms gives a reply with kDeadline; one that is not there,
-  // kUnavailable; one to which the order means nothing, kUnsupported. Before those stands one of the stage "front"
-  // where the front refused the order, and of profiles always: when one ends, its message is the path of the trace.
+  // An admin command to every stage; `done` is called once, on another thread, with one reply of each replica, in the
+  // order of the pipeline. One that does not answer within timeout_ms gives a reply with kDeadline; one that is not up,
+  // kUnavailable; one to which the command means nothing, kUnsupported. Before those stands the coordinator's where it
+  // refused the command, and of profiles always: when one ends, its message is the path of the trace.
   virtual void admin(wire::AdminAction action, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;
   // null: its weights are never updated.

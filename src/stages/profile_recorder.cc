@@ -10,7 +10,7 @@
 
 #include "base/log.h"
 #include "base/trace.h"
-#include "stages/loop/profile_order.h"
+#include "stages/loop/profile_commands.h"
 
 namespace millrace {
 namespace {
@@ -38,7 +38,7 @@ void remove_session(const std::string& session) {
   ::rmdir(session.c_str());
 }
 
-// Of the session's parts, a file that nobody has yet.
+// Of the session's parts, a file of a name that is free.
 Result<std::string> merged(const std::string& session, const std::string& folder) {
   for (int i = 0; i < kMaxProfilesASecond; ++i) {
     const std::string more = i == 0 ? std::string() : fmt::format("-{}", i);
@@ -85,8 +85,8 @@ Result<std::string> ProfileRecorder::finish() {
     std::lock_guard lock(mutex_);
     session = session_;
   }
-  if (const auto own = trace::stop(session); !own.ok()) {
-    LOG_ERROR("this process's part of the profile is lost: {}", own.status().message());
+  if (const auto local = trace::stop(session); !local.ok()) {
+    LOG_ERROR("this process's part of the profile is lost: {}", local.status().message());
   }
   Result<std::string> path = merged(session, folder_);
   remove_session(session);

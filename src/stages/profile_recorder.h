@@ -1,5 +1,5 @@
-// ProfileRecorder: one profile at a time of a pipeline: in this process, and by order in those of its stages
-// (stages/loop/profile_order.h). Each writes its part into the session's folder; the end makes one file of them.
+// ProfileRecorder: one profile at a time of a pipeline: in this process, and by admin command in those of its stages
+// (stages/loop/profile_commands.h). Each writes its part into the session's folder; the end makes one file of them.
 //
 // Owner: the process that composes the pipeline. Thread safety: all functions from any thread.
 #pragma once
@@ -19,7 +19,7 @@ class ProfileRecorder {
   // Empty: the user's own folder for profiles.
   explicit ProfileRecorder(std::string folder);
 
-  // This process records. The session: a folder, which the others are told. kConflict: one is recorded already;
+  // This process records. The session: a folder, whose path the others get. kConflict: one is recorded already;
   // kPermissionDenied: the folder is not this user's alone.
   Result<std::string> start();
   // The session of the profile that ends. kConflict: there is none, or it ends already.

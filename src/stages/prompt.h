@@ -1,7 +1,7 @@
 // Prompts as the api gives them to the engine, and SharedPrompt: one that several requests have in common, such as the
 // choices of `n`. It is held once however many share it, and the tokenizer encodes it once for all of them.
 //
-// Thread safety: a Prompt is a value; a SharedPrompt is a reference to one that nobody changes, held in any thread.
+// Thread safety: a Prompt is a value; a SharedPrompt is a reference to one that never changes, held in any thread.
 #pragma once
 
 #include <cstddef>

@@ -36,7 +36,7 @@ Status PromptEncoder::check_size(std::size_t bytes) const {
                bytes, max_prompt_bytes_);
 }
 
-// A completion prompt is the author's own text: special tokens in it mean what they say, as in every other engine.
+// A completion prompt is the author's own text: special tokens in it take effect, as in every other engine.
 Result<PromptEncoder::Ids> PromptEncoder::encode_text(const TextPrompt& prompt) const {
   RETURN_IF_ERROR(check_size(prompt.text.size()));
   return tokenizer_->encode(prompt.text, {.add_special_tokens = prompt.add_special_tokens});

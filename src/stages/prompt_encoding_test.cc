@@ -15,7 +15,7 @@ class PromptEncodingTest : public ::testing::Test {
  protected:
   bool add(int request, std::function<bool()> wanted = {}) {
     return encoding_.add({[this, request](Result<Ids> ids) {
-                            order_.push_back(request);
+                            answered_.push_back(request);
                             codes_.push_back(ids.status().code());
                             if (ids.ok()) {
                               EXPECT_EQ(*ids, (Ids{1, 2}));
@@ -28,7 +28,7 @@ class PromptEncodingTest : public ::testing::Test {
   }
 
   PromptEncoding encoding_;
-  std::vector<int> order_;
+  std::vector<int> answered_;
   std::vector<StatusCode> codes_;
   int encoded_ = 0;
 };
@@ -40,7 +40,7 @@ TEST_F(PromptEncodingTest, OneJobAndOneEncodingForAll) {
   run();
   EXPECT_TRUE(add(3));  // the job is over
   run();
-  EXPECT_EQ(order_, (std::vector<int>{0, 1, 2, 3}));
+  EXPECT_EQ(answered_, (std::vector<int>{0, 1, 2, 3}));
   EXPECT_EQ(encoded_, 1);
 }
 
@@ -49,7 +49,7 @@ TEST_F(PromptEncodingTest, ARequestThatComesWhileItRunsIsAnsweredByIt) {
   encoding_.add({[&](Result<Ids>) { queued = add(1); }, {}});
   run();
   EXPECT_FALSE(queued);
-  EXPECT_EQ(order_, std::vector<int>{1});
+  EXPECT_EQ(answered_, std::vector<int>{1});
   EXPECT_EQ(encoded_, 1);
 }
 
@@ -75,7 +75,7 @@ TEST_F(PromptEncodingTest, ARefusedJobAnswersAllAndACancelledOneThoseBehindIt) {
   const auto later = encoding_.cancel();
   ASSERT_EQ(later.size(), 1u);
   later[0].done(Status(StatusCode::kResourceExhausted, "full"));
-  EXPECT_EQ(order_, (std::vector<int>{0, 1, 3}));
+  EXPECT_EQ(answered_, (std::vector<int>{0, 1, 3}));
   EXPECT_TRUE(add(4));
   run();
   EXPECT_EQ(encoded_, 1);

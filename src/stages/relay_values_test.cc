@@ -21,7 +21,7 @@ using relay_testing::AwaitPut;
 constexpr int kJourneys = 10'000;
 constexpr std::size_t kAtOnce = 16;  // so that puts, gets and what readers hold overlap
 
-struct Road {
+struct RelayPair {
   std::unique_ptr<Relay> one, other;
   std::function<void()> step;  // lets time pass, where no thread of the relay's own does
 
@@ -55,8 +55,8 @@ void depart(Relay& writer, Relay& reader, Journey& journey) {
 }
 
 // The value and the parts go at the end, so that the put may end.
-void arrive(const Road& road, Journey& journey) {
-  ASSERT_TRUE(road.wait(journey.get));
+void arrive(const RelayPair& pair, Journey& journey) {
+  ASSERT_TRUE(pair.wait(journey.get));
   const auto parts = journey.get.wait();
   ASSERT_TRUE(parts->ok()) << parts->status().to_string();
   const Result<Value> back = restore(journey.lifted.tree, journey.lifted.tensors, **parts);
@@ -74,25 +74,26 @@ void make(testing::RandomValues& random, bool packed, Journey& journey) {
   }
 }
 
-void expect_journeys(const Road& road) {
+void expect_journeys(const RelayPair& pair) {
   testing::RandomValues random(4);
   std::size_t tensors = 0;
   for (int done = 0; done < kJourneys; done += static_cast<int>(kAtOnce)) {
     std::vector<Journey> journeys(kAtOnce);
     for (std::size_t i = 0; i < kAtOnce; ++i) {
-      const bool there = i % 2 == 0;
+      const bool forward = i % 2 == 0;
       ASSERT_NO_FATAL_FAILURE(make(random, i % 4 == 3, journeys[i]));
       tensors += journeys[i].lifted.tensors.size();
-      ASSERT_NO_FATAL_FAILURE(depart(there ? *road.one : *road.other, there ? *road.other : *road.one, journeys[i]));
+      ASSERT_NO_FATAL_FAILURE(
+          depart(forward ? *pair.one : *pair.other, forward ? *pair.other : *pair.one, journeys[i]));
     }
-    for (Journey& journey : journeys) ASSERT_NO_FATAL_FAILURE(arrive(road, journey)) << "after " << done;
+    for (Journey& journey : journeys) ASSERT_NO_FATAL_FAILURE(arrive(pair, journey)) << "after " << done;
     for (Journey& journey : journeys) {
-      ASSERT_TRUE(road.wait(journey.put));
+      ASSERT_TRUE(pair.wait(journey.put));
       ASSERT_TRUE(journey.put.wait()->ok());
     }
   }
   EXPECT_GT(tensors, 3u * kJourneys);  // the values are what the test is about
-  EXPECT_EQ(road.one->books().held_bytes + road.other->books().held_bytes, 0u);
+  EXPECT_EQ(pair.one->books().held_bytes + pair.other->books().held_bytes, 0u);
 }
 
 void expect_journeys_by(const char* name, const RelayOptions& options = {}) {

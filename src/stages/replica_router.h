@@ -4,7 +4,7 @@
 //   least_requests  the one with the fewest live requests
 //   least_tokens    the one whose live requests have the fewest tokens, prompts and texts together
 //   prefix_aware    the one that has most of the prompt in its cache, as far as the router knows from what it sent
-//                   there: where that is more than kCacheThreshold of the prompt, and nobody is overloaded
+//                   there: where that is more than kCacheThreshold of the prompt, and no replica is overloaded
 //
 // prefix_aware keeps an approximate picture: the chained hashes of the pages of kRouterPageTokens tokens that each
 // replica was given, bounded, the least recently used forgotten first. The guard against the crowd: where the loads

@@ -1,4 +1,4 @@
-// ReplicaRouter: each policy against what its definition says, and the prefix-aware one against a model that remembers
+// ReplicaRouter: each policy against its definition, and the prefix-aware one against a model that remembers
 // every prompt in full.
 #include "stages/replica_router.h"
 
@@ -48,7 +48,7 @@ TEST(ReplicaRouter, RoundRobinTakesTurnsAndSkipsTheDead) {
   EXPECT_EQ(router.choose({}, {false, false, false}), std::nullopt);
 }
 
-TEST(ReplicaRouter, LeastRequestsAndLeastTokensLookAtTheirOwnNumber) {
+TEST(ReplicaRouter, LeastRequestsAndLeastTokensLookAtOneNumberEach) {
   for (ReplicaPolicy policy : {ReplicaPolicy::kLeastRequests, ReplicaPolicy::kLeastTokens}) {
     ReplicaRouter router(2, policy);
     router.begin(0, {}, 1000);  // one long one here, two short ones there
@@ -162,8 +162,8 @@ TEST(ReplicaRouter, PrefixAwareEqualsAModelThatForgetsNothing) {
         std::size_t best = 0;
         for (const Tokens& other : given[static_cast<std::size_t>(replica)]) {
           const auto [at, end] = std::mismatch(prompt.begin(), prompt.end(), other.begin(), other.end());
-          const std::size_t whole = std::min(prompt.size() / 16, other.size() / 16);
-          best = std::max(best, std::min<std::size_t>(static_cast<std::size_t>(at - prompt.begin()) / 16, whole));
+          const std::size_t full_pages = std::min(prompt.size() / 16, other.size() / 16);
+          best = std::max(best, std::min<std::size_t>(static_cast<std::size_t>(at - prompt.begin()) / 16, full_pages));
         }
         return static_cast<double>(best) > kCacheThreshold * static_cast<double>(prompt.size() / 16) ? best : 0;
       };

@@ -5,8 +5,8 @@ namespace millrace {
 std::vector<wire::Metric> metrics_of(const SchedulerFacts& f) {
   const auto number = [](auto value) { return static_cast<double>(value); };
   const auto seconds = [](uint64_t us) { return static_cast<double>(us) * 1e-6; };
-  const auto rate = [](uint64_t part, uint64_t whole) {
-    return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+  const auto rate = [](uint64_t part, uint64_t total) {
+    return total == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(total);
   };
   return {
       // Requests.

@@ -1,6 +1,6 @@
 // What every stage has in common: a loop on one thread, and the request to stop it.
 //
-// Owned by whoever composes the pipeline (app/). run() is the stage's whole life: it returns after a Shutdown message
+// Owner: what composes the pipeline (app/). run() is the stage's whole life: it returns after a Shutdown message
 // or request_stop(). Thread safety: run() on the stage's own thread; request_stop() from any thread or a signal
 // handler's thread.
 #pragma once

@@ -119,7 +119,7 @@ StageSet StageGraph::must_have(StageSet terminals) const {
   return set;
 }
 
-bool StageGraph::needs(std::size_t stage, StageSet open, const std::vector<StageSet>& gathered) const {
+bool StageGraph::needs(std::size_t stage, StageSet open, const std::vector<StageSet>& complete_inputs) const {
   if ((nodes_[stage].reaches & open) == 0) return false;
   StageSet seen = stage_bit(stage), fresh = seen;
   while (fresh != 0) {
@@ -127,7 +127,7 @@ bool StageGraph::needs(std::size_t stage, StageSet open, const std::vector<Stage
     StageSet next = 0;
     each(fresh, [&](std::size_t at) {
       each(nodes_[at].targets, [&](std::size_t target) {
-        if ((gathered[target] & stage_bit(at)) == 0) next |= stage_bit(target);
+        if ((complete_inputs[target] & stage_bit(at)) == 0) next |= stage_bit(target);
       });
     });
     fresh = next & ~seen;

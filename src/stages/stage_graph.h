@@ -1,8 +1,8 @@
-// StageGraph: what the edges of a pipeline say about which stages a request may need, must have, and needs still.
+// StageGraph: which stages a request may need, must have, and needs still, as far as a pipeline's edges determine it.
 //
 // Payload edges (`next`) and streams (`stream_to`) alike lead from a stage to those whose work depends on it. Rules
-// (`route`, `stream_done_to`, `wait_for_rule`) choose among them for each request, and nobody knows the answers of
-// another stage's rules. So all that is said here holds whatever they answer. Sets of stages are bits: bit i is
+// (`route`, `stream_done_to`, `wait_for_rule`) choose among them for each request, and no stage knows the answers of
+// another stage's rules. So all results here hold whatever they answer. Sets of stages are bits: bit i is
 // stages[i] of the spec.
 //
 // Thread safety: immutable; any thread.
@@ -42,8 +42,8 @@ class StageGraph {
   // And those without which it cannot be completed, whatever the rules answer.
   StageSet must_have(StageSet terminals) const;
   // Whether a request still depends on `stage`: something may yet come from there to a terminal that is `open`.
-  // gathered[i] are the stages from which stages[i] has everything: no more comes along those edges.
-  bool needs(std::size_t stage, StageSet open, const std::vector<StageSet>& gathered) const;
+  // complete_inputs[i] are the stages from which stages[i] has everything: no more comes along those edges.
+  bool needs(std::size_t stage, StageSet open, const std::vector<StageSet>& complete_inputs) const;
   // Those without which every request is served, later: the stages that compute prompts for others.
   StageSet optional() const { return optional_; }
   // Those of these names that are in the pipeline.

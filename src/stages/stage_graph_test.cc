@@ -49,17 +49,17 @@ TEST_F(Example, WhatIsAlwaysWaitedForOrSentToIsNeeded) {
   EXPECT_EQ(names_of(stages, strict.must_have(text)), names_of(stages, strict.may_need(text)));
 }
 
-TEST_F(Example, WhatHasBeenGatheredNeedNotComeAgain) {
+TEST_F(Example, AnEdgeThatIsCompleteNeedsNoSource) {
   const StageSet both = set({"decode", "code2wav"}), text = set({"decode"});
-  std::vector<StageSet> gathered(graph.size());
-  const auto needs = [&](const char* stage, StageSet open) { return graph.needs(at(stage), open, gathered); };
+  std::vector<StageSet> complete_inputs(graph.size());
+  const auto needs = [&](const char* stage, StageSet open) { return graph.needs(at(stage), open, complete_inputs); };
   EXPECT_TRUE(needs("image_encoder", both));
   EXPECT_FALSE(needs("talker_ar", text));
-  gathered[at("mm_aggregate")] = set({"preprocessing", "image_encoder", "audio_encoder"});
+  complete_inputs[at("mm_aggregate")] = set({"preprocessing", "image_encoder", "audio_encoder"});
   EXPECT_FALSE(needs("image_encoder", both));
   EXPECT_FALSE(needs("preprocessing", both));  // whatever else it sends would have to come through the aggregate
   EXPECT_TRUE(needs("mm_aggregate", both));
-  gathered[at("thinker")] = gathered[at("talker_ar")] = set({"mm_aggregate"});
+  complete_inputs[at("thinker")] = complete_inputs[at("talker_ar")] = set({"mm_aggregate"});
   EXPECT_FALSE(needs("mm_aggregate", both));
   EXPECT_TRUE(needs("thinker", both));
   EXPECT_TRUE(needs("decode", text));
@@ -97,12 +97,12 @@ struct World {
   }
 };
 
-// Whoever is named in an answer of the rules; every combination of them, as bits of (stage, target).
+// The stages that are named in an answer of the rules; every combination of them, as bits of (stage, target).
 class AllAnswers {
  public:
   AllAnswers(const std::vector<StageSpec>& stages, const StageGraph& graph) : stages_(stages), graph_(graph) {}
 
-  // Calls visit(participants) for each world in which the terminal gets its payload and nobody waits in vain.
+  // Calls visit(participants) for each world in which the terminal gets its payload and no stage waits in vain.
   template <typename Visit>
   void each(std::size_t terminal, const Visit& visit) {
     terminal_ = terminal;
@@ -139,7 +139,7 @@ class AllAnswers {
   }
   template <typename Visit>
   void play(const std::vector<StageSet>& sends, const std::vector<StageSet>& streams, const Visit& visit) {
-    StageSet has_payload = stage_bit(0), touched = stage_bit(0);  // in the order of the spec, which is topological
+    StageSet has_payload = stage_bit(0), participants = stage_bit(0);  // in the order of the spec, which is topological
     for (std::size_t i = 0; i < stages_.size(); ++i) {
       if ((has_payload & stage_bit(i)) == 0) continue;
       if (!stages_[i].wait_for.empty() && stages_[i].wait_for_rule.empty()) {
@@ -149,9 +149,9 @@ class AllAnswers {
         }
       }
       has_payload |= sends[i];
-      touched |= sends[i] | streams[i];
+      participants |= sends[i] | streams[i];
     }
-    if ((has_payload & stage_bit(terminal_)) != 0) visit(touched);
+    if ((has_payload & stage_bit(terminal_)) != 0) visit(participants);
   }
 
   const std::vector<StageSpec>& stages_;
@@ -159,7 +159,7 @@ class AllAnswers {
   std::size_t terminal_ = 0;
 };
 
-TEST(StageGraph, WhatItSaysHoldsWhateverTheRulesAnswer) {
+TEST(StageGraph, ItsResultsHoldWhateverTheRulesAnswer) {
   int worlds = 0, some_left_out = 0;
   for (uint32_t seed = 1; seed <= 1500; ++seed) {
     const World world(seed);
@@ -170,12 +170,13 @@ TEST(StageGraph, WhatItSaysHoldsWhateverTheRulesAnswer) {
       const StageSet must = graph.must_have(stage_bit(terminal)), may = graph.may_need(stage_bit(terminal));
       EXPECT_EQ(must & ~may, 0u) << "seed " << seed;
       StageSet always = ~StageSet{0}, ever = 0;
-      answers.each(terminal, [&](StageSet touched) { always &= touched, ever |= touched; });
+      answers.each(terminal, [&](StageSet participants) { always &= participants, ever |= participants; });
       if (ever == 0) continue;  // nothing ever gets there
       ++worlds;
       some_left_out += ever != always ? 1 : 0;
-      ASSERT_EQ(must & ~always, 0u) << "seed " << seed << ": a stage that is not always there is said to be needed";
-      ASSERT_EQ(ever & ~may, 0u) << "seed " << seed << ": a stage that is there is said not to be";
+      ASSERT_EQ(must & ~always, 0u) << "seed " << seed
+                                    << ": a stage that does not always take part is reported as needed";
+      ASSERT_EQ(ever & ~may, 0u) << "seed " << seed << ": a stage that takes part is reported as not needed";
     }
   }
   EXPECT_GT(worlds, 1000);
@@ -184,13 +185,13 @@ TEST(StageGraph, WhatItSaysHoldsWhateverTheRulesAnswer) {
 
 // By words: on a way from the stage to an open terminal, is there an edge of which not all has come?
 bool needs_by_model(const std::vector<StageSpec>& stages, const StageGraph& graph, std::size_t stage, StageSet open,
-                    const std::vector<StageSet>& gathered) {
+                    const std::vector<StageSet>& complete_inputs) {
   if ((open & stage_bit(stage)) != 0) return true;
   for (const auto* list : {&stages[stage].next, &stages[stage].stream_to}) {
     for (const std::string& name : *list) {
       const std::size_t to = graph.index_of(name);
-      if ((gathered[to] & stage_bit(stage)) != 0) continue;
-      if (needs_by_model(stages, graph, to, open, gathered)) return true;
+      if ((complete_inputs[to] & stage_bit(stage)) != 0) continue;
+      if (needs_by_model(stages, graph, to, open, complete_inputs)) return true;
     }
   }
   return false;
@@ -203,14 +204,14 @@ TEST(StageGraph, NeedsIsAWayThatIsStillOpen) {
     const StageGraph graph(world.stages, "");
     std::mt19937_64 dice(seed);
     for (int round = 0; round < 20; ++round) {
-      std::vector<StageSet> gathered(graph.size());
-      for (StageSet& set : gathered) set = dice() & dice();
+      std::vector<StageSet> complete_inputs(graph.size());
+      for (StageSet& set : complete_inputs) set = dice() & dice();
       StageSet terminals = 0;
       for (std::size_t i = 0; i < graph.size(); ++i) terminals |= world.stages[i].terminal ? stage_bit(i) : 0;
       const StageSet open = terminals & dice();
       for (std::size_t i = 0; i < graph.size(); ++i) {
-        const bool wanted = needs_by_model(world.stages, graph, i, open, gathered);
-        ASSERT_EQ(graph.needs(i, open, gathered), wanted) << "seed " << seed << ", stage " << i;
+        const bool wanted = needs_by_model(world.stages, graph, i, open, complete_inputs);
+        ASSERT_EQ(graph.needs(i, open, complete_inputs), wanted) << "seed " << seed << ", stage " << i;
         ++(wanted ? yes : no);
       }
     }

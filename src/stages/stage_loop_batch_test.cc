@@ -30,7 +30,7 @@ TEST_F(StageLoopBatch, ARefusedBatchIsKept) {
   out("x")->answer = error(StatusCode::kResourceExhausted, "full");
   for (int64_t n = 0; n < 5; ++n) work(1, [n](Emit& emit) { emit.chunk({1}, number(n)); });
   EXPECT_EQ(loop_->books().queued_items, 5u);
-  EXPECT_TRUE(out("x")->said.empty());
+  EXPECT_TRUE(out("x")->sent.empty());
   out("x")->answer = ok_status();
   run(2 * loop::kRetryMs);
   const auto sent = out("x")->with<wire::StreamValue>();
@@ -48,7 +48,7 @@ TEST_F(StageLoopBatch, AnEndedRequestLeavesARefusedBatch) {
   receive(payload(1, "a", number(1)));
   give(payload(2, "a", number(1)));
   run(0);
-  say(wire::AbortRequest{.id = {1}});
+  deliver(wire::AbortRequest{.id = {1}});
   EXPECT_EQ(acks(1), 1u);
   out("x")->answer = ok_status();
   run(2 * loop::kRetryMs);
@@ -126,7 +126,7 @@ TEST_F(StageLoopBatch, ABatchServesManyRequests) {
                        chunk(3, "a", 1), payload(4, "a", number(4))}) {
     batch.chunks.push_back(one.chunk);
   }
-  say(std::move(batch));
+  deliver(std::move(batch));
   EXPECT_TRUE(called("start 1") && called("start 2") && called("start 4"));
   failure(3, StatusCode::kUnavailable);
   EXPECT_EQ(ends().size(), 1u);

@@ -91,7 +91,7 @@ struct StageLoopCounters {
   uint64_t failed = 0;           // failures reported
   uint64_t aborted = 0;          // acknowledged aborts of requests that were here
   uint64_t stale = 0;            // messages of another session or incarnation
-  uint64_t strangers = 0;        // of stages that are no predecessors, or for another stage
+  uint64_t misaddressed = 0;     // of stages that are no predecessors, or for another stage
   uint64_t repeated = 0;         // submits and chunks that were here before
   uint64_t late = 0;             // of requests that had ended here
   uint64_t unexpected = 0;       // message types that no stage gets, acknowledgements of what was never sent

@@ -6,7 +6,7 @@ namespace {
 
 class StageLoopEnds : public OneStage {
  protected:
-  void abort(uint64_t id) { say(wire::AbortRequest{.id = {id}}); }
+  void abort(uint64_t id) { deliver(wire::AbortRequest{.id = {id}}); }
   Incoming put_message(uint64_t id, std::function<void(const Status&)> done = {}) {
     return lying_payload(id, "a", put_payload(with_tensor(1), "a", std::move(done)));
   }
@@ -25,7 +25,7 @@ TEST_F(StageLoopEnds, AnAbortBeforeThePayloadLeavesATombstone) {
   EXPECT_TRUE(ends().empty());
   expect_clean();
   abort(1);
-  EXPECT_EQ(acks(1), 2u);  // said again, acknowledged again
+  EXPECT_EQ(acks(1), 2u);  // sent again, acknowledged again
 }
 
 TEST_F(StageLoopEnds, TombstonesExpire) {
@@ -76,7 +76,7 @@ TEST_F(StageLoopEnds, AnAbortDuringTheWorkDropsIt) {
   abort(1);
   EXPECT_TRUE(called("drop 1"));
   EXPECT_EQ(acks(1), 1u);
-  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });  // too late
+  log_->next_tick.push_back([](Emit& emit) { emit.result({1}, number(1)); });  // too late
   run(1);
   EXPECT_TRUE(out("x")->chunks().empty());
   EXPECT_EQ(loop_->counters().aborted, 1u);
@@ -115,14 +115,14 @@ TEST_F(StageLoopEnds, ARequestThatOutlivesItsTimeFails) {
   hub_.holds_gets = true;
   receive(put_message(2));
   run(310);
-  EXPECT_TRUE(ends().empty());  // who has the limit tells it
+  EXPECT_TRUE(ends().empty());  // the coordinator, which has the limit, reports it
   run(loop::kDeadlineGraceMs);
   EXPECT_NE(failure(1, StatusCode::kDeadline).find("it was not ended"), std::string::npos);
   EXPECT_TRUE(called("drop 1"));
   expect_clean();
 }
 
-TEST_F(StageLoopEnds, OneThatLeavesSaysSo) {
+TEST_F(StageLoopEnds, OneThatLeavesReportsIt) {
   make();
   receive(payload(1, "a", number(1)));
   loop_->leave("it was stopped");
@@ -138,7 +138,7 @@ TEST_F(StageLoopEnds, WhatIsLeftOfTheTimeTravelsOn) {
   timeout_ms_ = 5000;
   receive(payload(1, "a", number(1)));
   run(1200);
-  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  log_->next_tick.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(10);
   const auto sent = out("x")->chunks();
   ASSERT_EQ(sent.size(), 1u);
@@ -146,13 +146,13 @@ TEST_F(StageLoopEnds, WhatIsLeftOfTheTimeTravelsOn) {
   EXPECT_GE(sent[0].opening->timeout_ms, 3700);
 }
 
-TEST_F(StageLoopEnds, AFailureIsSaidOnceAndThenLateNewsIsIgnored) {
+TEST_F(StageLoopEnds, AFailureIsSentOnceAndThenLateMessagesAreIgnored) {
   spec_.stream_to = {"x"};
   make();
   receive(payload(1, "a", number(1)));
-  log_->say.push_back([](Emit& emit) { emit.chunk({1}, number(1)); });
+  log_->next_tick.push_back([](Emit& emit) { emit.chunk({1}, number(1)); });
   run(1);
-  log_->say.push_back([](Emit& emit) {
+  log_->next_tick.push_back([](Emit& emit) {
     emit.fail({1}, error(StatusCode::kTooLarge, "no"));
     emit.fail({1}, error(StatusCode::kInternal, "again"));
   });
@@ -167,7 +167,7 @@ TEST_F(StageLoopEnds, AFailureIsSaidOnceAndThenLateNewsIsIgnored) {
   expect_clean();
 }
 
-TEST_F(StageLoopEnds, AStreamThatNobodyWantsAnyMoreIsTakenAndAcknowledged) {
+TEST_F(StageLoopEnds, AStreamThatIsWantedNoMoreIsTakenAndAcknowledged) {
   log_->on_start = [](ReqId id, const Value&, Emit& emit) { emit.result(id, number(1)); };
   make();
   receive(payload(1, "a", number(1)));
@@ -183,16 +183,16 @@ TEST_F(StageLoopEnds, ItRegistersUntilItIsWelcome) {
   make(false);
   EXPECT_FALSE(loop_->member());
   run(3 * loop::kRegisterMs + 10);
-  const auto said = coordinator_->all<wire::Register>();
-  EXPECT_GE(said.size(), 3u);
-  EXPECT_EQ(said[0].self.stage, "mid");
-  ASSERT_EQ(said[0].self.relays.size(), 1u);
-  EXPECT_EQ(said[0].self.relays[0].address.bytes, "mid");
-  say(wire::Welcome{.from = from_coordinator(), .stage = "mid", .incarnation = 77});
-  EXPECT_FALSE(loop_->member());  // for somebody else
+  const auto registered = coordinator_->all<wire::Register>();
+  EXPECT_GE(registered.size(), 3u);
+  EXPECT_EQ(registered[0].self.stage, "mid");
+  ASSERT_EQ(registered[0].self.relays.size(), 1u);
+  EXPECT_EQ(registered[0].self.relays[0].address.bytes, "mid");
+  deliver(wire::Welcome{.from = from_coordinator(), .stage = "mid", .incarnation = 77});
+  EXPECT_FALSE(loop_->member());  // for another incarnation
   wire::Welcome busy{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
   busy.refused = wire::Failure{StatusCode::kUnavailable, "taken"};
-  say(busy);
+  deliver(busy);
   EXPECT_FALSE(loop_->ended());
   welcome();
   EXPECT_TRUE(loop_->member());
@@ -202,7 +202,7 @@ TEST_F(StageLoopEnds, ItRegistersUntilItIsWelcome) {
   EXPECT_EQ(coordinator_->all<wire::StageStatus>()[0].state, wire::StageState::kReady);
 }
 
-TEST_F(StageLoopEnds, AHeartbeatSaysWhichTableItHas) {
+TEST_F(StageLoopEnds, AHeartbeatHasTheEpochOfItsTable) {
   make();
   const auto epoch = [this] { return coordinator_->all<wire::StageStatus>().back().peers_epoch; };
   EXPECT_EQ(epoch(), epoch_);
@@ -216,7 +216,7 @@ TEST_F(StageLoopEnds, OneThatIsRefusedForGoodEnds) {
   make(false);
   wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
   no.refused = wire::Failure{StatusCode::kConflict, "another pipeline"};
-  say(no);
+  deliver(no);
   EXPECT_TRUE(loop_->ended());
   EXPECT_EQ(loop_->end_status().code(), StatusCode::kConflict);
 }
@@ -241,7 +241,7 @@ TEST_F(StageLoopEnds, OneThatStoodStillAsksWhetherItWasMissed) {
   EXPECT_EQ(loop_->books().requests, 2u);
   wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
   no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
-  say(no);
+  deliver(no);
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(loop_->incarnation(), 2u);
   EXPECT_TRUE(called("drop 1"));
@@ -256,12 +256,12 @@ TEST_F(StageLoopEnds, OneThatStoodStillAsksWhetherItWasMissed) {
   EXPECT_TRUE(called("start 3"));
 }
 
-TEST_F(StageLoopEnds, AMemberThatIsToldThatItIsNoneRegistersAnew) {
+TEST_F(StageLoopEnds, AMemberThatIsRefusedRegistersAnew) {
   make();
   receive(payload(1, "a", number(1)));
   wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
   no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
-  say(no);
+  deliver(no);
   EXPECT_FALSE(loop_->member());
   EXPECT_EQ(leases_lost_, 1);
   EXPECT_EQ(loop_->incarnation(), 2u);
@@ -283,7 +283,7 @@ TEST_F(StageLoopEnds, AnUnreachableCoordinatorIsGoneAfterTheLease) {
   keep_lease_ = false;
   make();
   receive(payload(1, "a", number(1)));
-  coordinator_->answer = error(StatusCode::kUnavailable, "nobody");
+  coordinator_->answer = error(StatusCode::kUnavailable, "no coordinator");
   run(2500);
   EXPECT_FALSE(loop_->member());
   coordinator_->answer = ok_status();
@@ -356,12 +356,12 @@ TEST_F(StageLoopEnds, NoticesWaitForTheCoordinator) {
 TEST_F(StageLoopEnds, AShutdownLetsWhatRunsFinish) {
   make();
   receive(payload(1, "a", number(1)));
-  say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 5000});
+  deliver(wire::Shutdown{.from = from_coordinator(), .grace_ms = 5000});
   EXPECT_FALSE(loop_->ended());
   EXPECT_EQ(coordinator_->all<wire::StageStatus>().back().state, wire::StageState::kDraining);
   receive(payload(2, "a", number(1)));
   failure(2, StatusCode::kUnavailable);
-  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  log_->next_tick.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(10);
   EXPECT_TRUE(loop_->ended());
   EXPECT_TRUE(loop_->end_status().ok());
@@ -371,7 +371,7 @@ TEST_F(StageLoopEnds, AShutdownLetsWhatRunsFinish) {
 TEST_F(StageLoopEnds, AShutdownsGraceIsBounded) {
   make();
   receive(payload(1, "a", number(1)));
-  say(wire::Shutdown{.from = from_coordinator(), .grace_ms = 500});
+  deliver(wire::Shutdown{.from = from_coordinator(), .grace_ms = 500});
   run(510);
   EXPECT_TRUE(loop_->ended());
   failure(1, StatusCode::kUnavailable);
@@ -392,7 +392,7 @@ TEST_F(StageLoopEnds, AStageThatLeavesFirstEndsWhatItHoldsForOthersAndWhatRuns) 
   receive(payload(2, "a", number(1)));
   failure(2, StatusCode::kUnavailable);
   EXPECT_FALSE(loop_->ended());
-  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  log_->next_tick.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(1000);
   EXPECT_FALSE(loop_->ended()) << "the answer is on its way through other stages";
   run(2000);
@@ -415,30 +415,31 @@ TEST_F(StageLoopEnds, WhatAStageThatLeavesHoldsIsBounded) {
 
 TEST_F(StageLoopEnds, AdminCommandsAreReplied) {
   make();
-  const auto order = [this](uint64_t id, wire::AdminAction action) {
-    say(wire::AdminRequest{.id = id, .action = action});
+  const auto run_command = [this](uint64_t id, wire::AdminAction action) {
+    deliver(wire::AdminRequest{.id = id, .action = action});
     const auto replies = coordinator_->all<wire::AdminReply>();
     EXPECT_EQ(replies.back().id, id);
     EXPECT_EQ(replies.back().stage, "mid");
     return Status(replies.back().code, replies.back().message);
   };
-  EXPECT_EQ(order(4, wire::AdminAction::kFlushCache).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(run_command(4, wire::AdminAction::kFlushCache).code(), StatusCode::kUnsupported);
   log_->admin = [](const wire::AdminRequest& command, Emit& emit) { emit.reply(command.id, std::string("3 pages")); };
-  const Status flushed = order(5, wire::AdminAction::kFlushCache);
+  const Status flushed = run_command(5, wire::AdminAction::kFlushCache);
   EXPECT_TRUE(flushed.ok());
   EXPECT_EQ(flushed.message(), "3 pages");
   log_->admin = [](const wire::AdminRequest&, Emit&) { throw std::runtime_error("no cache left"); };
-  const Status thrown = order(6, wire::AdminAction::kFlushCache);
+  const Status thrown = run_command(6, wire::AdminAction::kFlushCache);
   EXPECT_EQ(thrown.code(), StatusCode::kInternal);
   EXPECT_NE(thrown.message().find("no cache left"), std::string::npos);
   log_->admin = nullptr;
-  EXPECT_EQ(order(7, wire::AdminAction::kStartProfile).code(), StatusCode::kUnsupported);  // the process's, not ours
+  EXPECT_EQ(run_command(7, wire::AdminAction::kStartProfile).code(),
+            StatusCode::kUnsupported);  // the process's, not ours
   EXPECT_EQ(coordinator_->all<wire::AdminReply>().size(), 4u);
   // A worker may reply later.
   log_->admin = [this](const wire::AdminRequest& command, Emit&) {
-    log_->say.push_back([id = command.id](Emit& emit) { emit.reply(id, std::string("done")); });
+    log_->next_tick.push_back([id = command.id](Emit& emit) { emit.reply(id, std::string("done")); });
   };
-  say(wire::AdminRequest{.id = 8, .action = wire::AdminAction::kFlushCache, .timeout_ms = 100});
+  deliver(wire::AdminRequest{.id = 8, .action = wire::AdminAction::kFlushCache, .timeout_ms = 100});
   run(10);
   EXPECT_EQ(coordinator_->all<wire::AdminReply>().back().id, 8u);
   EXPECT_EQ(coordinator_->all<wire::AdminReply>().back().message, "done");

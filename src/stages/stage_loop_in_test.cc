@@ -1,4 +1,4 @@
-// What comes into a stage: fan-in, streams, order, repeats, strangers.
+// What comes into a stage: fan-in, streams, order, repeats, wrong senders.
 #include "stages/testing/one_stage.h"
 
 namespace millrace::testing {
@@ -76,10 +76,10 @@ TEST_F(StageLoopIn, ASourceOutsideTheRulesAnswerFailsTheRequestHoweverItComes) {
 
 TEST_F(StageLoopIn, ARuleOrMergeThatIsWrongFailsItsRequestAlone) {
   fan_in();
-  rule({"a", "nobody"});
+  rule({"a", "unknown"});
   make();
   receive(payload(1, "a", number(1)));
-  EXPECT_NE(failure(1, StatusCode::kInternal).find("'nobody'"), std::string::npos);
+  EXPECT_NE(failure(1, StatusCode::kInternal).find("'unknown'"), std::string::npos);
   expect_clean();
 }
 
@@ -210,7 +210,7 @@ TEST_F(StageLoopIn, AChunkWaitsForAPayloadThatIsBeingFetched) {
   EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1", "chunk 1 a 0"}));
 }
 
-TEST_F(StageLoopIn, ChunksThatArriveOutOfOrderAreDeliveredInOrder) {
+TEST_F(StageLoopIn, ChunksThatArriveReorderedAreDeliveredInSequence) {
   hub_.max_delay_ms = 500;
   make();
   receive(payload(1, "a", number(1)));
@@ -304,9 +304,9 @@ TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
   expect_clean();
 }
 
-// From whom nothing more is needed, in the order in which it was said.
-TEST_F(StageLoopIn, TheCoordinatorHearsFromWhomEverythingIsHere) {
-  const auto said = [this](uint64_t id) {
+// From whom nothing more is needed, in the order in which it was reported.
+TEST_F(StageLoopIn, InputsCompleteNamesTheSourcesFromWhichEverythingIsHere) {
+  const auto reported = [this](uint64_t id) {
     std::vector<std::vector<std::string>> lists;
     for (const auto& m : coordinator_->with<wire::InputsComplete>()) {
       if (m.id.value == id) lists.push_back(std::get<wire::InputsComplete>(m.body).sources);
@@ -316,22 +316,22 @@ TEST_F(StageLoopIn, TheCoordinatorHearsFromWhomEverythingIsHere) {
   using Lists = std::vector<std::vector<std::string>>;
   make();  // payloads come from a, b or c, streams from a and b
   receive(payload(1, "c", number(1)));
-  EXPECT_EQ(said(1), (Lists{{"c"}}));
+  EXPECT_EQ(reported(1), (Lists{{"c"}}));
   receive(chunk(1, "a", 0));
   receive(done(1, "a", 1));
-  EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}}));
-  receive(done(1, "a", 1));  // said twice
-  log_->say.push_back([](Emit& emit) { emit.result({1}, number(1)); });
+  EXPECT_EQ(reported(1), (Lists{{"c"}, {"a", "c"}}));
+  receive(done(1, "a", 1));  // a repeat
+  log_->next_tick.push_back([](Emit& emit) { emit.result({1}, number(1)); });
   run(1);
-  EXPECT_EQ(said(1), (Lists{{"c"}, {"a", "c"}, {"a", "b", "c"}}));  // b never streamed, and need not now
+  EXPECT_EQ(reported(1), (Lists{{"c"}, {"a", "c"}, {"a", "b", "c"}}));  // b never streamed, and need not now
   // A stream whose last chunk is being fetched is not here.
   hub_.holds_gets = true;
   receive(payload(2, "c", number(1)));
   receive(put_chunk(2, "a", 0, "a"));
   receive(done(2, "a", 1));
-  EXPECT_EQ(said(2), (Lists{{"c"}}));
-  say(wire::AbortRequest{.id = {2}});
-  EXPECT_EQ(said(2), (Lists{{"c"}}));
+  EXPECT_EQ(reported(2), (Lists{{"c"}}));
+  deliver(wire::AbortRequest{.id = {2}});
+  EXPECT_EQ(reported(2), (Lists{{"c"}}));
 }
 
 TEST_F(StageLoopIn, WithFanInEverythingIsHereWhenTheWorkStarts) {
@@ -349,10 +349,10 @@ TEST_F(StageLoopIn, WithFanInEverythingIsHereWhenTheWorkStarts) {
   EXPECT_EQ(std::get<wire::InputsComplete>(complete[0].body).sources, (std::vector<std::string>{"a", "c"}));
 }
 
-TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
+TEST_F(StageLoopIn, MisaddressedAndStaleMessagesAreIgnoredAndCounted) {
   incarnation_["a"] = 5;
   make();
-  const uint64_t& ignored = loop_->counters().strangers;
+  const uint64_t& ignored = loop_->counters().misaddressed;
   receive(payload(1, "x", number(1)));  // no predecessor
   Incoming m = payload(1, "a", number(1));
   m.to = "other";
@@ -370,15 +370,15 @@ TEST_F(StageLoopIn, StrangersAndStaleNewsAreIgnoredAndCounted) {
   m.from.incarnation = 4;
   receive(m);
   EXPECT_EQ(loop_->counters().stale, 2u);
-  say(wire::Submit{.id = {1}, .from = from_coordinator(), .payload = inline_payload(number(1))});
+  deliver(wire::Submit{.id = {1}, .from = from_coordinator(), .payload = inline_payload(number(1))});
   EXPECT_EQ(ignored, 5u);  // this is no entry
-  say(wire::AbortAck{});
+  deliver(wire::AbortAck{});
   EXPECT_EQ(loop_->counters().unexpected, 1u);
   EXPECT_EQ(loop_->books().requests, 0u);
   EXPECT_TRUE(log_->calls.empty());
 }
 
-TEST_F(StageLoopIn, NewsOfAnIncarnationThatIsNotKnownYetWaitsForTheTable) {
+TEST_F(StageLoopIn, MessagesOfAnIncarnationThatIsNotKnownYetWaitForTheTable) {
   make();
   Incoming m = payload(1, "a", number(1));
   m.from.incarnation = 7;
@@ -403,13 +403,13 @@ TEST_F(StageLoopIn, TheEntryTakesEachSubmitOnce) {
                             .payload = inline_payload(number(4)),
                             .terminals = {"t"},
                             .timeout_ms = 900};
-  say(submit);
-  say(submit);
+  deliver(submit);
+  deliver(submit);
   EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1"}));
   wire::Submit stale = submit;
   stale.id = {2};
   stale.from.session = 1;
-  say(stale);
+  deliver(stale);
   EXPECT_EQ(log_->calls.size(), 1u);
 }
 

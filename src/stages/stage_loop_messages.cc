@@ -36,7 +36,7 @@ void StageLoop::on(wire::Submit&& message) {
 void StageLoop::on(wire::ChunkBatch&& message) {
   loop::LoopContext& context = parts_->context;
   if (message.to != context.stage() || !contains(parts_->streams.sources(), message.from.stage)) {
-    ++context.counters.strangers;
+    ++context.counters.misaddressed;
     return;
   }
   const Sender sender = parts_->gate.check_peer(message.from);

@@ -119,7 +119,7 @@ TEST_F(StageLoopNet, OneCreditIsEnough) {
   }
 }
 
-TEST_F(StageLoopNet, FailuresToOrderFailTheirRequestsAlone) {
+TEST_F(StageLoopNet, RequestedFailuresFailTheirRequestsAlone) {
   std::vector<StageSpec> stages = fanin_stages();
   stages[1].args.set("fail_on", "a picture");
   stages[6].args.set("throw_on", "nothing");

@@ -12,10 +12,10 @@ class StageLoopOut : public OneStage {
     return ids;
   }
   void ack(uint64_t id, const std::string& from, uint64_t count) {
-    say(wire::AckBatch{.from = {kSession, from, 0, 0}, .to = "mid", .acks = {{{id}, count}}});
+    deliver(wire::AckBatch{.from = {kSession, from, 0, 0}, .to = "mid", .acks = {{{id}, count}}});
   }
   void client_ack(uint64_t id, uint64_t count, uint64_t session = kSession) {
-    say(wire::AckBatch{.from = {.session = session}, .to = "mid", .acks = {{{id}, count}}});
+    deliver(wire::AckBatch{.from = {.session = session}, .to = "mid", .acks = {{{id}, count}}});
   }
 };
 
@@ -70,7 +70,7 @@ TEST_F(StageLoopOut, ARouteNamesASubset) {
   expect_clean();
 }
 
-TEST_F(StageLoopOut, AProjectionSaysWhatATargetGets) {
+TEST_F(StageLoopOut, AProjectionSelectsWhatATargetGets) {
   spec_.project_payload = {{"y", "half"}};
   library_.projections["half"] = [](const Value& v) -> Result<Value> {
     const int64_t n = *v.find("n")->get<int64_t>();
@@ -129,7 +129,7 @@ TEST_F(StageLoopOut, OneSlowRequestDoesNotHoldUpAnother) {
   expect_clean();
 }
 
-TEST_F(StageLoopOut, AFullOutboxHoldsUpItsOwnEdgeAlone) {
+TEST_F(StageLoopOut, AFullOutboxHoldsUpItsEdgeAlone) {
   result(number(3));
   make();
   out("x")->answer = error(StatusCode::kResourceExhausted, "full");
@@ -198,7 +198,7 @@ TEST_F(StageLoopOut, StreamsEndBeforeTheResultAndCountFromNought) {
   expect_clean();
 }
 
-TEST_F(StageLoopOut, TheRuleSaysToWhomARequestStreams) {
+TEST_F(StageLoopOut, TheRuleSelectsTheTargetsOfAStream) {
   spec_.stream_to = {"x", "y"};
   spec_.stream_done_to = "who";
   library_.routes["who"] = [](ReqId, const Value& payload) -> Result<std::vector<std::string>> {
@@ -215,7 +215,7 @@ TEST_F(StageLoopOut, TheRuleSaysToWhomARequestStreams) {
   expect_clean();
   receive(payload(2, "a", number(0)));
   work(2, [](Emit& emit) {
-    emit.chunk({2}, number(0));  // to nobody
+    emit.chunk({2}, number(0));  // to no target
     emit.result({2}, number(7));
   });
   EXPECT_EQ(out("y")->chunks().size(), 4u);
@@ -337,7 +337,7 @@ TEST_F(StageLoopOut, TheWindowToTheClientIsOfBytesToo) {
   EXPECT_EQ(sent(), 4u);  // the one that no window holds, alone
   client_ack(1, 4);
   EXPECT_EQ(sent(), 5u);
-  say(wire::AbortRequest{{1}});
+  deliver(wire::AbortRequest{{1}});
   expect_clean();
 }
 
@@ -374,7 +374,7 @@ TEST_F(StageLoopOut, AReceiverThatHasEverythingMayDie) {
   make();
   receive(payload(1, "a", number(1)));
   ack(1, "y", 1);
-  EXPECT_EQ(loop_->books().requests, 1u);  // x has not said that it has it
+  EXPECT_EQ(loop_->books().requests, 1u);  // x has not acknowledged it
   incarnation_["y"] = 5;
   peers();
   EXPECT_TRUE(ends().empty());
@@ -389,18 +389,18 @@ TEST_F(StageLoopOut, AReplicaThatIsDownOrUnknownIsAwaitedAndThenFails) {
   result(number(3));
   make(false);
   welcome();
-  receive(payload(1, "a", number(1)));  // parked: nobody is known
+  receive(payload(1, "a", number(1)));  // parked: no peer is known
   wire::Peers first = table();
   std::erase_if(first.peers, [](const auto& peer) { return peer.stage == "x"; });
   keep_lease_ = false;
-  say(first);
+  deliver(first);
   EXPECT_EQ(loop_->books().queued_items, 1u);
   run(500);
   peers();
   EXPECT_EQ(out("x")->chunks().size(), 1u);
   wire::Peers down = table();
   for (auto& peer : down.peers) peer.up = peer.up && peer.stage != "x";
-  say(down);
+  deliver(down);
   receive(payload(2, "a", number(1)));
   run(loop::kPeerWaitMs / 2);
   EXPECT_EQ(loop_->books().queued_items, 1u);  // the table may be old

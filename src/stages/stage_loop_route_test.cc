@@ -20,7 +20,7 @@ TEST_F(StageLoopRoute, TheRouteNamesTheReplica) {
   };
   make();
   for (uint64_t id = 1; id <= 6; ++id) receive(payload(id, "a", number(1)));
-  log_->say.push_back([](Emit& emit) {
+  log_->next_tick.push_back([](Emit& emit) {
     for (uint64_t id = 1; id <= 6; ++id) emit.chunk({id}, number(0)), emit.result({id}, number(3));
   });
   run(1);
@@ -78,15 +78,15 @@ TEST_F(StageLoopRoute, AReplicaThatDiesFailsItsRequestsAlone) {
   route_of_ = [](uint64_t id) { return std::vector<wire::RouteHop>{{"x", static_cast<uint32_t>(id % 2)}}; };
   make();
   for (uint64_t id = 1; id <= 20; ++id) receive(payload(id, "a", number(1)));
-  log_->say.push_back([](Emit& emit) {
+  log_->next_tick.push_back([](Emit& emit) {
     for (uint64_t id = 1; id <= 20; ++id) emit.chunk({id}, number(0));
   });
   run(1);
-  wire::Peers news = table();
-  for (auto& peer : news.peers) {
+  wire::Peers next_table = table();
+  for (auto& peer : next_table.peers) {
     if (peer.stage == "x" && peer.replica == 1) peer.up = false;
   }
-  say(news);
+  deliver(next_table);
   std::size_t failed = 0;
   for (uint64_t id = 1; id <= 20; ++id) {
     if (id % 2 != 1) continue;

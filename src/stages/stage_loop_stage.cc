@@ -10,15 +10,15 @@
 #include "base/trace.h"
 #include "control/counters.h"
 #include "stages/log_lines.h"
-#include "stages/loop/profile_order.h"
+#include "stages/loop/profile_commands.h"
 #include "stages/loop/thread_worker_host.h"
 
 namespace millrace {
 
 namespace {
 
-// One stage of each process tells the numbers that are the whole process's: the first that is made, until it ends.
-std::atomic<const StageLoopStage*> teller{nullptr};
+// One stage of each process reports the numbers that are the whole process's: the first that is made, until it ends.
+std::atomic<const StageLoopStage*> process_reporter{nullptr};
 
 // The control plane's counters, with their labels in the name, as /metrics writes them.
 std::vector<wire::Metric> process_metrics(const std::string& process) {
@@ -57,7 +57,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
     return error(StatusCode::kNotFound, "{}: worker '{}' is not in the library", spec.name, spec.worker);
   }
   const StageSpans spans(env.spans, spec.name, spec.worker, config.self.replica);
-  const Library::WorkerSeat seat{.stage = spec.name,
+  const Library::WorkerSlot slot{.stage = spec.name,
                                  .replica = config.self.replica,
                                  .threads = spec.resources.threads,
                                  .memory_mib = spec.resources.memory_mib,
@@ -73,7 +73,7 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                                  .spans = spans};
   std::shared_ptr<Waker> waker = env.inbox->waker();
   std::function<void()> wake = [waker] { waker->wake(); };
-  const auto make_worker = [make = maker->second, args = spec.args, seat] { return make(args, seat); };
+  const auto make_worker = [make = maker->second, args = spec.args, slot] { return make(args, slot); };
   std::unique_ptr<loop::WorkerHost> host;
   if (library.short_calls.contains(spec.worker)) {
     host = std::make_unique<loop::InlineWorkerHost>(make_worker, wake);
@@ -93,8 +93,8 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
                         .spans = env.spans};
   auto self = std::make_shared<const StageLoopStage*>(nullptr);  // known at the end
   loop_env.process_metrics = [self, process = spec.process]() -> std::vector<wire::Metric> {
-    const StageLoopStage* nobody = nullptr;
-    const bool mine = teller.compare_exchange_strong(nobody, *self) || nobody == *self;
+    const StageLoopStage* none = nullptr;
+    const bool mine = process_reporter.compare_exchange_strong(none, *self) || none == *self;
     return mine ? process_metrics(process) : std::vector<wire::Metric>{};
   };
   const std::string name = spec.name;  // the next line takes the config
@@ -116,7 +116,7 @@ StageLoopStage::StageLoopStage(const std::string& name, std::unique_ptr<Inbox> i
 
 StageLoopStage::~StageLoopStage() {
   const StageLoopStage* self = this;
-  teller.compare_exchange_strong(self, nullptr);
+  process_reporter.compare_exchange_strong(self, nullptr);
 }
 
 // A hint does what the abort itself does, only sooner: it overtakes what waits in the inbox. One that overtakes even
@@ -133,7 +133,7 @@ void StageLoopStage::handle_hints() {
 void StageLoopStage::handle(std::optional<wire::Message> message) {
   if (!message) return;
   trace::Span span("messages", "stage");
-  const int64_t until_ms = monotonic_ms() + kMaxHearMs;
+  const int64_t until_ms = monotonic_ms() + kMaxReceiveMs;
   int count = 1;
   for (; message; ++count) {
     const int64_t now_ms = monotonic_ms();

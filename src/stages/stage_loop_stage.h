@@ -1,11 +1,11 @@
 // StageLoopStage: a StageLoop on a thread. The thread that calls run() receives and sends; the worker has another one,
-// made here, with a bounded queue each way, unless the library says that its calls are short; relays call back on
+// made here, with a bounded queue each way, unless the library marks its calls as short; relays call back on
 // threads of their own. All of them wake the inbox.
 //
-// The worker is made by the library on a thread of its own; until it is there the heartbeat says "loading", and what
-// comes waits. One that cannot be made fails the stage: it says so in a heartbeat and run() returns.
+// The worker is made by the library on a thread of its own; until it is ready the heartbeat reports "loading", and what
+// comes waits. One that cannot be made fails the stage: it reports that in a heartbeat and run() returns.
 //
-// Owner: whoever composes the pipeline (app/). Thread safety: see stages/stage.h.
+// Owner: what composes the pipeline (app/). Thread safety: see stages/stage.h.
 #pragma once
 
 #include <atomic>
@@ -18,15 +18,15 @@
 
 namespace millrace {
 
-inline constexpr int kMaxMessagesPerTick = 256;  // heard before the next tick
-inline constexpr int kMaxHearMs = 20;            // or for so long
+inline constexpr int kMaxMessagesPerTick = 256;  // received before the next tick
+inline constexpr int kMaxReceiveMs = 20;         // or for so long
 inline constexpr int kStopPollMs = 50;           // request_stop() is noticed within this time
 
 struct StageLoopStageEnv {
   std::unique_ptr<Inbox> inbox;
   std::shared_ptr<Outbox> coordinator;
   loop::Connect connect;
-  // The stage's own instances, closed by whoever made them. Not shared with other stages: puts of an earlier stage,
+  // The stage's own instances, closed by their maker. Not shared with other stages: puts of an earlier stage,
   // held while a later one works on them, would take the credits that the later one needs to go on.
   loop::Relays relays;
   // Hints of aborts, which wake the inbox; null: there are none, and aborts come through the inbox alone.
@@ -41,8 +41,8 @@ struct StageLoopStageEnv {
   std::shared_ptr<SpanSink> spans;         // as in StageLoopEnv, and of the worker
 };
 
-// Orders about profiles and the log, which are the whole process's. kUnsupported: another order.
-Result<std::string> carry_out(const wire::AdminRequest& order);
+// Commands for profiles and the log, which are the whole process's. kUnsupported: another command.
+Result<std::string> carry_out(const wire::AdminRequest& command);
 
 class StageLoopStage : public Stage {
  public:
@@ -51,7 +51,7 @@ class StageLoopStage : public Stage {
                                                       StageLoopStageEnv env);
   ~StageLoopStage() override;
   void run() override;
-  // request_stop() with a word to the coordinator, which else hears of it when the lease runs out. Any thread.
+  // request_stop() with a report to the coordinator, which else notices it when the lease expires. Any thread.
   void request_leave() {
     leave_.store(true, std::memory_order_release);
     request_stop();

@@ -144,9 +144,9 @@ TEST_F(Threads, AbortsWhileItWorks) {
   EXPECT_TRUE(pump_until([&] { return relays_empty(); }));
 }
 
-TEST_F(Threads, AWorkerThatTakesLongIsSaidToStall) {
+TEST_F(Threads, AWorkerThatTakesLongIsReportedAsStalled) {
   std::atomic<bool> go = false;
-  library_.workers["slow"] = [&go](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+  library_.workers["slow"] = [&go](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
     return make_function_worker([&go](ReqId, Value payload) -> Result<Value> {
       while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
       return payload;
@@ -164,7 +164,7 @@ TEST_F(Threads, AWorkerThatTakesLongIsSaidToStall) {
 
 TEST_F(Threads, AWorkerIsMadeWhileTheStageAnswers) {
   std::atomic<bool> go = false;
-  library_.workers["loading"] = [&go](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+  library_.workers["loading"] = [&go](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
     while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return make_function_worker([](ReqId, Value payload) -> Result<Value> { return payload; });
   };
@@ -179,7 +179,7 @@ TEST_F(Threads, AWorkerIsMadeWhileTheStageAnswers) {
 
 TEST_F(Threads, AWorkerThatCannotBeMadeEndsTheStage) {
   std::atomic<bool> go = false;
-  library_.workers["broken"] = [&go](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+  library_.workers["broken"] = [&go](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
     while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return invalid_argument("no such model");
   };
@@ -192,8 +192,8 @@ TEST_F(Threads, AWorkerThatCannotBeMadeEndsTheStage) {
   EXPECT_EQ(loops_[0]->end_status().code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(Threads, MoreEventsAndNewsThanTheQueuesHold) {
-  library_.workers["many"] = [](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+TEST_F(Threads, MoreEventsAndOutputsThanTheQueuesHold) {
+  library_.workers["many"] = [](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
     class Many : public Worker {
      public:
       void start(ReqId id, Value, Emit& emit) override {
@@ -215,7 +215,7 @@ TEST_F(Threads, MoreEventsAndNewsThanTheQueuesHold) {
 }
 
 TEST_F(Threads, AHintAloneEndsTheWork) {
-  library_.workers["never"] = [](const Value&, const Library::WorkerSeat&) -> Result<std::unique_ptr<Worker>> {
+  library_.workers["never"] = [](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
     class Never : public Worker {
      public:
       void start(ReqId, Value, Emit&) override {}
@@ -237,7 +237,7 @@ TEST_F(Threads, AnUnknownWorkerIsAnError) {
   StageLoopStageEnv env;
   env.inbox = std::move(make_local_mailbox().inbox);
   StageLoopConfig config;
-  config.spec = terminal("nobody");
+  config.spec = terminal("unknown");
   EXPECT_EQ(StageLoopStage::make(config, library_, std::move(env)).status().code(), StatusCode::kNotFound);
 }
 

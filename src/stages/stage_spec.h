@@ -1,5 +1,5 @@
 // StageSpec: one stage of a pipeline as the YAML file describes it, checked (pipeline/spec.h reads it;
-// docs/pipelines.md tells users of each key). Names of functions and workers are those of the Library.
+// each key for users: docs/pipelines.md). Names of functions and workers are those of the Library.
 //
 // Thread safety: values.
 #pragma once
@@ -70,7 +70,7 @@ struct StageSpec {
   std::string prefill_from;          // the stage that computes long prompts for this one; no edge either
   std::string encode_from;           // the stage that encodes its pictures and audio; nor this
   std::string process;               // stages of one name share a process
-  std::string host;                  // who runs it: empty = this host; else a name that `millrace stage --join` says
+  std::string host;  // who runs it: empty = this host; else a name that `millrace stage --join` registers
   int replicas = 1;
   ReplicaPolicy replica_policy = ReplicaPolicy::kLeastRequests;  // which of them serves a request
   RelaySpec relay;

@@ -47,7 +47,7 @@ SinkAnswer TextAnswer::deliver(const RequestEvent& event) {
 void TextAnswer::end(ReqId id, const Status& status) {
   ended_ = true;
   if (status.ok() && last_) return on_text(*last_);
-  const Status none = internal_error("the pipeline ended the request without saying how");
+  const Status none = internal_error("the pipeline ended the request without a status");
   on_text(ended(id, status.ok() ? none : status));
 }
 

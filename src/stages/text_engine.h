@@ -4,7 +4,7 @@
 // -> begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
 // request's answer. It keeps no table of its own: what is live, the pipeline knows.
 //
-// Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as stages/engine.h says.
+// Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as in stages/engine.h.
 #pragma once
 
 #include <memory>

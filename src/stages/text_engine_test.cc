@@ -21,7 +21,7 @@ struct ReceivedAnswer : TextAnswer {
   std::vector<float> samples;
 };
 
-// Keeps what was asked; the test says the events.
+// Keeps what was asked; the test emits the events.
 class ManualPipeline : public PipelineEngine {
  public:
   struct Begun {
@@ -78,7 +78,7 @@ class ManualPipeline : public PipelineEngine {
     EXPECT_TRUE(changed_.wait_for(lock, std::chrono::seconds(120), [&] { return begun.size() > nth; }));
     return begun.size() > nth ? begun[nth] : Begun{};
   }
-  void say(ReqId id, wire::TextDelta delta) {
+  void emit(ReqId id, wire::TextDelta delta) {
     const Sink sink = sinks.at(id.value);
     delta.id = id;
     RequestEvent event{.id = id, .stage = "detokenizer", .body = std::move(delta)};
@@ -157,12 +157,12 @@ TEST_F(TextEngineTest, APromptIsAcceptedThenTokenizedThenPlaced) {
   EXPECT_EQ(begun.hint.prefix, ReplicaRouter::prefix_of(ids, "salt"));
 }
 
-TEST_F(TextEngineTest, TheFinishIsTheEndWhateverTheEndSays) {
+TEST_F(TextEngineTest, TheFinishIsTheEndWhateverTheEndReports) {
   const ReqId id = submit("Once upon a time");
   pipeline_.wait_begun();
-  pipeline_.say(id, {.accepted = true});
-  pipeline_.say(id, {.text = " there", .tokens = {5}});
-  pipeline_.say(id, {.finish = wire::Finish{.reason = wire::FinishReason::kLength}});
+  pipeline_.emit(id, {.accepted = true});
+  pipeline_.emit(id, {.text = " there", .tokens = {5}});
+  pipeline_.emit(id, {.finish = wire::Finish{.reason = wire::FinishReason::kLength}});
   pipeline_.finish(id, error(StatusCode::kUnavailable, "too late to matter"));
   ASSERT_EQ(received_->deltas.size(), 3u);
   EXPECT_EQ(received_->deltas[1].text, " there");
@@ -265,9 +265,9 @@ TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
   };
   const ReqId id = submit();
   EXPECT_EQ(pipeline_.requests[0].terminals, (std::vector<std::string>{"detokenizer", "vocoder"}));
-  pipeline_.say(id, {.accepted = true});
+  pipeline_.emit(id, {.accepted = true});
   play(id, {0.5f});
-  pipeline_.say(id, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kLength}, .usage = {2, 3}});
+  pipeline_.emit(id, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kLength}, .usage = {2, 3}});
   ASSERT_EQ(deltas.size(), 2u);
   EXPECT_EQ(deltas[1].text, "all");
   EXPECT_FALSE(deltas[1].finish.has_value());
@@ -281,7 +281,7 @@ TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
 
   received = std::make_shared<ReceivedAnswer>();
   const ReqId failed = submit();
-  pipeline_.say(failed, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kStop}});
+  pipeline_.emit(failed, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kStop}});
   pipeline_.finish(failed, Status(StatusCode::kUnavailable, "the vocoder stopped"));
   EXPECT_EQ(received->deltas.back().finish->reason, wire::FinishReason::kError);
   EXPECT_EQ(received->deltas.back().finish->message, "the vocoder stopped");

@@ -5,12 +5,12 @@
 namespace millrace {
 namespace {
 
-// The pieces of one answer, put together for its result.
+// The parts of one answer, put together for its result.
 class Collected {
  public:
   Collected(Value rest, PipelineEngine::Sink sink) : rest_(std::move(rest)), sink_(std::move(sink)) {}
 
-  SinkAnswer hear(RequestEvent& event) {
+  SinkAnswer on_event(RequestEvent& event) {
     if (auto* end = std::get_if<RequestEvent::End>(&event.body); end && end->status.ok()) end->result = result();
     const SinkAnswer answer = sink_(event);
     if (answer == SinkAnswer::kTaken && event.text()) add(*event.text());
@@ -57,7 +57,7 @@ ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
                         .traceparent = std::move(request.traceparent)};
   if (!later.terminals && !terminal_.empty()) later.terminals = std::vector{terminal_};
   const ReqId id =
-      pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->hear(event); });
+      pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->on_event(event); });
   if (generate.ok()) {
     engine_.start(id, std::move(generate).value());
   } else {

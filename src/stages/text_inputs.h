@@ -1,8 +1,8 @@
 // TextInputs: named inputs to a text pipeline, whose prompts the server tokenizes: what POST /v1/pipeline runs there. A
-// request is {"text"}, {"messages"} or {"ids"}, and {"sampling"}; its pieces are text, its result is
+// request is {"text"}, {"messages"} or {"ids"}, and {"sampling"}; its chunks are text, its result is
 // {"text", "ids", "finish_reason", "usage", ...}, as in a pipeline that has a tokenizer stage (generating/workers.h).
 //
-// Owner: app/. All references must outlive it. Thread safety: as stages/pipeline_engine.h says.
+// Owner: app/. All references must outlive it. Thread safety: as in stages/pipeline_engine.h.
 #pragma once
 
 #include <memory>

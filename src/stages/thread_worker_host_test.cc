@@ -117,7 +117,7 @@ TEST_F(ThreadWorkerHostTest, ALongCallThatMovesDoesNotStand) {
   EXPECT_EQ(host_->standing_ms(1'000), 0);
   ++control_.progress;
   EXPECT_EQ(host_->standing_ms(9'000), 0);
-  EXPECT_EQ(host_->standing_ms(10'500), 1'500);  // in a call, though it says that it is not busy
+  EXPECT_EQ(host_->standing_ms(10'500), 1'500);  // in a call, though it reports that it is not busy
   control_.leave_call = true;
 }
 

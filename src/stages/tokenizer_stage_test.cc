@@ -36,7 +36,7 @@ class TokenizerStageTest : public ::testing::Test {
   std::unique_ptr<TokenizerStage> stage_;
 };
 
-TEST_F(TokenizerStageTest, TextWithAndWithoutTheModelsOwnTokens) {
+TEST_F(TokenizerStageTest, TextWithAndWithoutTheModelsSpecialTokens) {
   const auto with = stage_->encode(TextPrompt{"ab"});
   ASSERT_TRUE(with.ok());
   EXPECT_EQ(*with, (Ids{kImStart, 257, kEnd}));  // the file's post-processor; "ab" is its token 257
@@ -85,7 +85,7 @@ TEST_F(TokenizerStageTest, ChatIsRenderedAndUsersForgeNoTokens) {
   EXPECT_EQ(stage_->encode(chat(std::string(kMaxBytes, 'a'))).status().code(), StatusCode::kTooLarge);
 }
 
-TEST_F(TokenizerStageTest, JobsAreDoneInOrderOnTheStagesThread) {
+TEST_F(TokenizerStageTest, JobsAreDoneInSequenceOnTheStagesThread) {
   std::vector<std::size_t> lengths;
   std::string decoded;
   std::thread::id ran_on;
@@ -113,7 +113,7 @@ TEST_F(TokenizerStageTest, JobsAreDoneInOrderOnTheStagesThread) {
   EXPECT_EQ(stage_->post(TokenPrompt{{257}}, [](Result<Ids>) { FAIL(); }).code(), StatusCode::kUnavailable);
 }
 
-TEST_F(TokenizerStageTest, AFullQueueIsSaidAndTheCallbackNotCalled) {
+TEST_F(TokenizerStageTest, AFullQueueIsReportedAndTheCallbackNotCalled) {
   std::size_t called = 0;
   for (std::size_t i = 0; i < kMaxTokenizerJobs; ++i) {
     ASSERT_TRUE(stage_->post(TokenPrompt{{257}}, [&](Result<Ids>) { ++called; }).ok());
@@ -149,22 +149,22 @@ TEST_F(TokenizerStageTest, AQueueFullOfBytesRefusesAndDrains) {
   EXPECT_EQ(called, 3);
 }
 
-TEST_F(TokenizerStageTest, RequestsOfOnePromptTakeOnePlaceAndGetItsIdsInOrder) {
+TEST_F(TokenizerStageTest, RequestsOfOnePromptTakeOneSlotAndGetItsIdsInSequence) {
   const SharedPrompt prompt = TextPrompt{"ab", false};
-  std::vector<int> order;
+  std::vector<int> answered;
   for (int i = 0; i < 5000; ++i) {  // more than kMaxTokenizerJobs
     ASSERT_TRUE(stage_
                     ->post(prompt,
                            [&, i](Result<Ids> ids) {
-                             order.push_back(i);
+                             answered.push_back(i);
                              EXPECT_EQ(*ids, Ids{257});
                            })
                     .ok());
   }
   stage_->close();
   stage_->run();
-  EXPECT_EQ(order.size(), 5000u);
-  EXPECT_TRUE(std::is_sorted(order.begin(), order.end()));
+  EXPECT_EQ(answered.size(), 5000u);
+  EXPECT_TRUE(std::is_sorted(answered.begin(), answered.end()));
 }
 
 TEST_F(TokenizerStageTest, AnEndedRequestIsNotEncoded) {

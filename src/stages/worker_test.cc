@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-struct Said : Emit {
+struct RecordingEmit : Emit {
   void chunk(ReqId, Value) override {}
   void chunk_to(ReqId, const std::string&, Value, const std::string&) override {}
   void tokens(ReqId, wire::TokenDelta) override {}
@@ -27,13 +27,13 @@ TEST(FunctionWorker, GivesResultsAndErrors) {
     if (n < 0) return invalid_argument("{} is negative", n);
     return Value(n * 2);
   });
-  Said said;
-  worker->start({1}, Value(4), said);
-  worker->start({2}, Value(-4), said);
-  EXPECT_EQ(said.results, (std::vector<std::pair<uint64_t, int64_t>>{{1, 8}}));
-  EXPECT_EQ(said.failures, (std::vector<std::pair<uint64_t, StatusCode>>{{2, StatusCode::kInvalidArgument}}));
-  worker->chunk({3}, "a", Value(1), said);
-  EXPECT_EQ(said.failures.back().second, StatusCode::kUnsupported);
+  RecordingEmit emitted;
+  worker->start({1}, Value(4), emitted);
+  worker->start({2}, Value(-4), emitted);
+  EXPECT_EQ(emitted.results, (std::vector<std::pair<uint64_t, int64_t>>{{1, 8}}));
+  EXPECT_EQ(emitted.failures, (std::vector<std::pair<uint64_t, StatusCode>>{{2, StatusCode::kInvalidArgument}}));
+  worker->chunk({3}, "a", Value(1), emitted);
+  EXPECT_EQ(emitted.failures.back().second, StatusCode::kUnsupported);
 }
 
 // What `generate` streams to a worker that knows nothing of deltas.
@@ -44,13 +44,13 @@ TEST(Worker, TokensAreIdsToWhoTakesChunks) {
     void drop(ReqId) override {}
     std::vector<Value> chunks;
   } worker;
-  Said said;
-  worker.tokens({1}, "generate", {.start = wire::DetokenizeStart()}, said);
-  worker.tokens({1}, "generate", {.tokens = {5, 6}}, said);
+  RecordingEmit emitted;
+  worker.tokens({1}, "generate", {.start = wire::DetokenizeStart()}, emitted);
+  worker.tokens({1}, "generate", {.tokens = {5, 6}}, emitted);
   ASSERT_EQ(worker.chunks.size(), 1u);
   EXPECT_EQ(worker.chunks[0].find("ids")->get<SharedTensor>()->bytes.size_bytes(), 2 * sizeof(int32_t));
-  worker.generate({2}, {}, said);
-  EXPECT_EQ(said.failures.back(), std::make_pair(uint64_t{2}, StatusCode::kUnsupported));
+  worker.generate({2}, {}, emitted);
+  EXPECT_EQ(emitted.failures.back(), std::make_pair(uint64_t{2}, StatusCode::kUnsupported));
 }
 
 class BatchWorkerTest : public ::testing::Test {
@@ -75,73 +75,73 @@ class BatchWorkerTest : public ::testing::Test {
   using Batches = std::vector<std::vector<int64_t>>;
   Batches batches;
   bool short_by_one = false;
-  Said said;
+  RecordingEmit emitted;
 };
 
 TEST_F(BatchWorkerTest, AFullBatchGoesAtOnceAndTheRestWaits) {
   auto worker = make({.max_batch = 3, .max_wait_ms = 50});
-  for (int64_t n = 1; n <= 4; ++n) worker->start({static_cast<uint64_t>(n)}, Value(n), said);
-  EXPECT_EQ(worker->tick(1000, said), 0);
+  for (int64_t n = 1; n <= 4; ++n) worker->start({static_cast<uint64_t>(n)}, Value(n), emitted);
+  EXPECT_EQ(worker->tick(1000, emitted), 0);
   EXPECT_EQ(batches, (Batches{{1, 2, 3}}));
-  EXPECT_EQ(worker->tick(1010, said), 40);  // the fourth waits since 1000
-  EXPECT_EQ(worker->tick(1050, said), Worker::kNever);
+  EXPECT_EQ(worker->tick(1010, emitted), 40);  // the fourth waits since 1000
+  EXPECT_EQ(worker->tick(1050, emitted), Worker::kNever);
   EXPECT_EQ(batches, (Batches{{1, 2, 3}, {4}}));
-  EXPECT_EQ(said.results.size(), 4u);
+  EXPECT_EQ(emitted.results.size(), 4u);
 }
 
 TEST_F(BatchWorkerTest, TheOldestSetsTheTime) {
   auto worker = make({.max_batch = 3, .max_wait_ms = 50});
-  worker->start({1}, Value(1), said);
-  EXPECT_EQ(worker->tick(100, said), 50);
-  worker->start({2}, Value(2), said);
-  EXPECT_EQ(worker->tick(149, said), 1);
-  EXPECT_EQ(worker->tick(150, said), Worker::kNever);
+  worker->start({1}, Value(1), emitted);
+  EXPECT_EQ(worker->tick(100, emitted), 50);
+  worker->start({2}, Value(2), emitted);
+  EXPECT_EQ(worker->tick(149, emitted), 1);
+  EXPECT_EQ(worker->tick(150, emitted), Worker::kNever);
   EXPECT_EQ(batches, (Batches{{1, 2}}));
 }
 
 TEST_F(BatchWorkerTest, CostBoundsABatchAndOneTooCostlyGoesAlone) {
   auto worker = make({.max_batch = 10, .max_wait_ms = 50, .max_cost = 10},
                      [](const Value& v) { return static_cast<double>(*v.get<int64_t>()); });
-  for (const int64_t n : {4, 5, 3, 50, 2}) worker->start({static_cast<uint64_t>(n)}, Value(n), said);
-  EXPECT_EQ(worker->tick(0, said), 0);
-  EXPECT_EQ(worker->tick(0, said), 0);
-  EXPECT_EQ(worker->tick(0, said), 0);
+  for (const int64_t n : {4, 5, 3, 50, 2}) worker->start({static_cast<uint64_t>(n)}, Value(n), emitted);
+  EXPECT_EQ(worker->tick(0, emitted), 0);
+  EXPECT_EQ(worker->tick(0, emitted), 0);
+  EXPECT_EQ(worker->tick(0, emitted), 0);
   EXPECT_EQ(batches, (Batches{{4, 5}, {3}, {50}}));
-  EXPECT_EQ(worker->tick(50, said), Worker::kNever);
+  EXPECT_EQ(worker->tick(50, emitted), Worker::kNever);
   EXPECT_EQ(batches.back(), (std::vector<int64_t>{2}));
 }
 
 TEST_F(BatchWorkerTest, ErrorsAreTheElements) {
   auto worker = make({.max_batch = 3, .max_wait_ms = 0});
-  worker->start({1}, Value(1), said);
-  worker->start({2}, Value(-1), said);
-  worker->start({3}, Value(3), said);
-  worker->tick(0, said);
-  EXPECT_EQ(said.results.size(), 2u);
-  EXPECT_EQ(said.failures, (std::vector<std::pair<uint64_t, StatusCode>>{{2, StatusCode::kInvalidArgument}}));
+  worker->start({1}, Value(1), emitted);
+  worker->start({2}, Value(-1), emitted);
+  worker->start({3}, Value(3), emitted);
+  worker->tick(0, emitted);
+  EXPECT_EQ(emitted.results.size(), 2u);
+  EXPECT_EQ(emitted.failures, (std::vector<std::pair<uint64_t, StatusCode>>{{2, StatusCode::kInvalidArgument}}));
 }
 
 TEST_F(BatchWorkerTest, AnExceptionOrAWrongNumberOfResultsFailsTheBatchAlone) {
   auto worker = make({.max_batch = 2, .max_wait_ms = 0});
-  worker->start({1}, Value(666), said);
-  worker->start({2}, Value(2), said);
-  worker->start({3}, Value(3), said);
-  EXPECT_EQ(worker->tick(0, said), 0);
-  EXPECT_EQ(said.failures.size(), 2u);
-  worker->tick(0, said);
-  EXPECT_EQ(said.results, (std::vector<std::pair<uint64_t, int64_t>>{{3, 3}}));
+  worker->start({1}, Value(666), emitted);
+  worker->start({2}, Value(2), emitted);
+  worker->start({3}, Value(3), emitted);
+  EXPECT_EQ(worker->tick(0, emitted), 0);
+  EXPECT_EQ(emitted.failures.size(), 2u);
+  worker->tick(0, emitted);
+  EXPECT_EQ(emitted.results, (std::vector<std::pair<uint64_t, int64_t>>{{3, 3}}));
   short_by_one = true;
-  worker->start({4}, Value(4), said);
-  worker->tick(0, said);
-  EXPECT_EQ(said.failures.back(), (std::pair<uint64_t, StatusCode>{4, StatusCode::kInternal}));
+  worker->start({4}, Value(4), emitted);
+  worker->tick(0, emitted);
+  EXPECT_EQ(emitted.failures.back(), (std::pair<uint64_t, StatusCode>{4, StatusCode::kInternal}));
 }
 
 TEST_F(BatchWorkerTest, ADroppedRequestLeavesTheBatch) {
   auto worker = make({.max_batch = 3, .max_wait_ms = 10});
-  for (uint64_t id = 1; id <= 3; ++id) worker->start({id}, Value(static_cast<int64_t>(id)), said);
+  for (uint64_t id = 1; id <= 3; ++id) worker->start({id}, Value(static_cast<int64_t>(id)), emitted);
   worker->drop({2});
-  EXPECT_EQ(worker->tick(0, said), 10);
-  worker->tick(10, said);
+  EXPECT_EQ(worker->tick(0, emitted), 10);
+  worker->tick(10, emitted);
   EXPECT_EQ(batches, (Batches{{1, 3}}));
 }
 

@@ -1,4 +1,4 @@
-// ApiHarness: the real routes behind a real HTTP server, in front of an engine that says what the test tells it to say.
+// ApiHarness: the real routes behind a real HTTP server, in front of an engine that emits what the test wants.
 // For tests only. Thread safety: the engine locks; the harness belongs to the test's thread.
 #pragma once
 
@@ -114,12 +114,12 @@ class FakeEngine : public Engine {
   void token(std::size_t index, int32_t id, std::string text, wire::Usage usage, double logprob,
              std::vector<std::pair<int32_t, double>> top = {}, std::vector<double> of_ids = {}) {
     wire::TextDelta delta{.id = ReqId{index + 1}, .text = std::move(text), .usage = usage, .tokens = {id}};
-    delta.logprobs = {place(id, logprob, top, std::move(of_ids))};
+    delta.logprobs = {position(id, logprob, top, std::move(of_ids))};
     deliver(index, delta);
   }
-  static wire::TokenLogprobs place(int32_t id, std::optional<double> logprob,
-                                   const std::vector<std::pair<int32_t, double>>& top = {},
-                                   std::vector<double> of_ids = {}) {
+  static wire::TokenLogprobs position(int32_t id, std::optional<double> logprob,
+                                      const std::vector<std::pair<int32_t, double>>& top = {},
+                                      std::vector<double> of_ids = {}) {
     wire::TokenLogprobs out{.token = id, .logprob = logprob};
     for (const auto& [rival, value] : top) out.top_ids.push_back(rival), out.top.push_back(value);
     out.of_ids = std::move(of_ids);
@@ -217,9 +217,9 @@ class ApiHarness : public ::testing::Test {
       Answer answer;
       http::SseReader reader;
       std::string streamed;
-      auto response = client.post(path, body, [&](std::string_view piece) {
-        streamed += piece;
-        reader.push(piece, [&](std::string_view event) {
+      auto response = client.post(path, body, [&](std::string_view bytes) {
+        streamed += bytes;
+        reader.push(bytes, [&](std::string_view event) {
           answer.events.emplace_back(event);
           return true;
         });

@@ -10,7 +10,6 @@
 
 #include "api/error.h"
 #include "app/commands.h"
-#include "app/end_watch.h"
 #include "app/output.h"
 #include "app/process_limits.h"
 #include "app/router/child_arguments.h"
@@ -20,6 +19,7 @@
 #include "app/router/pull_routes.h"
 #include "app/server_options.h"
 #include "app/server_process.h"
+#include "app/shutdown_watchdog.h"
 #include "app/signals.h"
 #include "base/clock.h"
 #include "base/json.h"
@@ -207,7 +207,7 @@ int run_router(const ServeOptions& options, const sigset_t& signals) {
   if (!models.ok()) return print_error(models.status()), kExitBadInput;
   const auto connections = check_process_limits(models->size(), kLeastAddressSpaceMib);
   if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
-  EndWatch end(signals, [] {});
+  ShutdownWatchdog end(signals, [] {});
   Router router(options, std::move(models).value(), *connections);
   if (Status status = router.start(); !status.ok()) return print_error(status), kExitBadInput;
   warn_of_open_server(options);

@@ -14,11 +14,11 @@ namespace {
 
 class DetokenizeWorker : public Worker {
  public:
-  DetokenizeWorker(std::shared_ptr<const Tokenizer> tokenizer, const Library::WorkerSeat& seat, uint64_t text_checksum)
+  DetokenizeWorker(std::shared_ptr<const Tokenizer> tokenizer, const Library::WorkerSlot& slot, uint64_t text_checksum)
       : tokenizer_(std::move(tokenizer)),
         text_checksum_(text_checksum),
-        to_client_(seat.to_client),
-        streams_(seat.streams) {}
+        to_client_(slot.to_client),
+        streams_(slot.streams) {}
 
   void tokens(ReqId id, const std::string&, wire::TokenDelta delta, Emit& emit) override {
     report(id, handle(id, states_[id], delta, emit), emit);
@@ -75,9 +75,9 @@ class DetokenizeWorker : public Worker {
     RETURN_IF_ERROR(translate(state, delta, out));
     state.ended = out.finish.has_value();
     join_held(id, state, out, emit);
-    const bool news = out.accepted || out.finish || !out.text.empty() || !out.events.empty() || !out.logprobs.empty() ||
-                      !out.prompt_logprobs.empty() || out.tokens.size() >= kMaxHeldTokens;
-    if (news) {
+    const bool due = out.accepted || out.finish || !out.text.empty() || !out.events.empty() || !out.logprobs.empty() ||
+                     !out.prompt_logprobs.empty() || out.tokens.size() >= kMaxHeldTokens;
+    if (due) {
       text(id, std::move(out), emit);
     } else {
       state.held = std::move(out);
@@ -190,7 +190,7 @@ class DetokenizeWorker : public Worker {
   Status conclude(ReqId id, RequestState& state, Emit& emit) {
     if (!state.done || !state.payload) return ok_status();
     if (!state.payload->is<ValueMap>()) {
-      emit.result(id, Value());  // the deltas told all
+      emit.result(id, Value());  // the deltas carried all
       return ok_status();
     }
     ASSIGN_OR_RETURN(const std::vector<int32_t> ids, ids_of(*state.payload));
@@ -214,8 +214,8 @@ class DetokenizeWorker : public Worker {
 }  // namespace
 
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
-                                               const Library::WorkerSeat& seat, uint64_t text_checksum) {
-  return std::make_unique<DetokenizeWorker>(std::move(tokenizer), seat, text_checksum);
+                                               const Library::WorkerSlot& slot, uint64_t text_checksum) {
+  return std::make_unique<DetokenizeWorker>(std::move(tokenizer), slot, text_checksum);
 }
 
 }  // namespace millrace

@@ -21,7 +21,7 @@ class DetokenizeWorkerTest : public ::testing::Test {
     tokenizer_ = std::move(loaded).value();
     make({.streams = true, .to_client = true});
   }
-  void make(const Library::WorkerSeat& seat) { worker_ = make_detokenize_worker(tokenizer_, seat); }
+  void make(const Library::WorkerSlot& slot) { worker_ = make_detokenize_worker(tokenizer_, slot); }
   std::vector<int32_t> ids(const std::string& text) {
     return tokenizer_->encode(text, {.add_special_tokens = false}).value();
   }
@@ -33,7 +33,7 @@ class DetokenizeWorkerTest : public ::testing::Test {
   static wire::TokenDelta tokens(uint64_t id, const std::vector<int32_t>& ids) {
     return {.id = {id}, .tokens = ids, .weight_version = 1};
   }
-  // One id a delta, then the end, then the payload, as a generating stage says it.
+  // One id a delta, then the end, then the payload, as a generating stage sends it.
   void stream(uint64_t id, const std::vector<int32_t>& all, Value options = {}) {
     Value first;
     if (options.is<ValueMap>()) first.set("detokenize", options);
@@ -63,10 +63,10 @@ class DetokenizeWorkerTest : public ::testing::Test {
     return out;
   }
   std::string text(uint64_t id) {
-    const auto& said = emit_.of[id];
-    EXPECT_TRUE(said.failures.empty()) << said.failures.front().to_string();
-    EXPECT_EQ(said.results.size(), 1u);
-    return said.results.empty() ? "" : *said.results[0].find("text")->get<std::string>();
+    const auto& emitted = emit_.of[id];
+    EXPECT_TRUE(emitted.failures.empty()) << emitted.failures.front().to_string();
+    EXPECT_EQ(emitted.results.size(), 1u);
+    return emitted.results.empty() ? "" : *emitted.results[0].find("text")->get<std::string>();
   }
 
   std::shared_ptr<const Tokenizer> tokenizer_;
@@ -76,7 +76,7 @@ class DetokenizeWorkerTest : public ::testing::Test {
 
 const char* const kText = "Once upon a time, Zoë saw a 🐶 and 東京 — naïve?";
 
-TEST_F(DetokenizeWorkerTest, AStreamIsWholeCharactersInOrder) {
+TEST_F(DetokenizeWorkerTest, AStreamIsCompleteCharactersInSequence) {
   stream(1, ids(kText));
   EXPECT_EQ(joined(1), kText);
   EXPECT_EQ(text(1), kText);
@@ -84,9 +84,9 @@ TEST_F(DetokenizeWorkerTest, AStreamIsWholeCharactersInOrder) {
   EXPECT_GT(deltas.size(), 5u);
   EXPECT_TRUE(deltas.front().accepted);
   ASSERT_TRUE(deltas.back().finish);
-  std::vector<int32_t> said;
-  for (const wire::TextDelta& delta : deltas) said.insert(said.end(), delta.tokens.begin(), delta.tokens.end());
-  EXPECT_EQ(said, ids(kText));
+  std::vector<int32_t> emitted;
+  for (const wire::TextDelta& delta : deltas) emitted.insert(emitted.end(), delta.tokens.begin(), delta.tokens.end());
+  EXPECT_EQ(emitted, ids(kText));
   const Value& result = emit_.of[1].results[0];
   EXPECT_EQ(*result.find("finish_reason")->get<std::string>(), "length");
   EXPECT_EQ(*ids_of(result), ids(kText));
@@ -144,7 +144,7 @@ TEST_F(DetokenizeWorkerTest, ChunksGoWhereTheStageStreams) {
   EXPECT_EQ(text(2), kText);
 }
 
-TEST_F(DetokenizeWorkerTest, TheDeltasOfATokenizedPromptAreAllThereIs) {
+TEST_F(DetokenizeWorkerTest, TheDeltasOfATokenizedPromptAreItsOnlyOutput) {
   const std::vector<int32_t> all = ids(kText);
   wire::TokenDelta first = tokens(1, {});
   first.start.emplace();
@@ -180,7 +180,7 @@ TEST_F(DetokenizeWorkerTest, WhatDoesNotFitFailsItsRequest) {
   EXPECT_EQ(emit_.of[3].failures.at(0).code(), StatusCode::kInvalidArgument);
 }
 
-TEST_F(DetokenizeWorkerTest, TokenizePutsIdsInThePlaceOfText) {
+TEST_F(DetokenizeWorkerTest, TokenizeReplacesTextByIds) {
   auto tokenize = make_tokenize_worker(PromptEncoder(tokenizer_, std::nullopt, 1000), [](const Value& payload) {
     return Result<Prompt>(TextPrompt{*payload.find("text")->get<std::string>(), false});
   });

@@ -1,5 +1,5 @@
 // The worker `generate` without a loop, over the fake runner whose text is a hash of all it was fed; what each request
-// must say comes from that hash alone (scheduler/testing/hash_model.h).
+// must emit comes from that hash alone (scheduler/testing/hash_model.h).
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -78,22 +78,22 @@ class GenerateWorkerTest : public ::testing::Test {
   }
   const Value& result(uint64_t id) {
     static const Value none;
-    const auto& said = emit_.of[id];
-    EXPECT_TRUE(said.failures.empty()) << said.failures.front().to_string();
-    EXPECT_EQ(said.results.size(), 1u) << id;
-    return said.results.size() == 1 ? said.results[0] : none;
+    const auto& emitted = emit_.of[id];
+    EXPECT_TRUE(emitted.failures.empty()) << emitted.failures.front().to_string();
+    EXPECT_EQ(emitted.results.size(), 1u) << id;
+    return emitted.results.size() == 1 ? emitted.results[0] : none;
   }
   void expect_answer(uint64_t id, const std::vector<int32_t>& prompt, int64_t max_tokens) {
     const std::vector<int32_t> wanted = expected(prompt, max_tokens);
     EXPECT_EQ(streamed(id), wanted) << id;
-    const Value& said = result(id);
-    ASSERT_TRUE(said.is<ValueMap>());
-    EXPECT_EQ(*ids_of(said), wanted);
-    const bool whole = std::cmp_equal(wanted.size(), max_tokens);
-    EXPECT_EQ(*said.find("finish_reason")->get<std::string>(), whole ? "length" : "stop");
-    EXPECT_EQ(said.find("matched_stop") == nullptr, whole);
-    EXPECT_EQ(*said.find("kept")->get<std::string>(), "as it was");
-    EXPECT_EQ(*said.find("usage")->find("prompt_tokens")->get<int64_t>(), static_cast<int64_t>(prompt.size()));
+    const Value& emitted = result(id);
+    ASSERT_TRUE(emitted.is<ValueMap>());
+    EXPECT_EQ(*ids_of(emitted), wanted);
+    const bool at_limit = std::cmp_equal(wanted.size(), max_tokens);
+    EXPECT_EQ(*emitted.find("finish_reason")->get<std::string>(), at_limit ? "length" : "stop");
+    EXPECT_EQ(emitted.find("matched_stop") == nullptr, at_limit);
+    EXPECT_EQ(*emitted.find("kept")->get<std::string>(), "as it was");
+    EXPECT_EQ(*emitted.find("usage")->find("prompt_tokens")->get<int64_t>(), static_cast<int64_t>(prompt.size()));
   }
 
   RunnerFacts facts_{1000, 256, 16, 256};  // vocabulary, context, page size, pages
@@ -104,7 +104,7 @@ class GenerateWorkerTest : public ::testing::Test {
   RecordedEmit emit_;
 };
 
-TEST_F(GenerateWorkerTest, ChunksAndResultsAreAsTheModelSaysInAnyCompany) {
+TEST_F(GenerateWorkerTest, ChunksAndResultsAreTheModelsInAnyBatch) {
   make();
   std::map<uint64_t, std::vector<int32_t>> prompts;
   for (uint64_t id = 1; id <= 12; ++id) {
@@ -133,7 +133,7 @@ TEST_F(GenerateWorkerTest, WhatCameTogetherIsPlannedTogether) {
   EXPECT_EQ(sizes.front(), 8u);
 }
 
-TEST_F(GenerateWorkerTest, ADroppedRequestFreesItsPagesAndSaysNothingMore) {
+TEST_F(GenerateWorkerTest, ADroppedRequestFreesItsPagesAndEmitsNothingMore) {
   model_.eos_one_in = 0;
   facts_.page_count = 5;  // 80 tokens: one of these requests fills it
   make();
@@ -156,7 +156,7 @@ TEST_F(GenerateWorkerTest, ADroppedRequestFreesItsPagesAndSaysNothingMore) {
   EXPECT_TRUE(runner_->violations().empty());
 }
 
-TEST_F(GenerateWorkerTest, ASlowReceiverGetsMoreAtOnceAndNobodyElseWaits) {
+TEST_F(GenerateWorkerTest, ASlowReceiverGetsMoreAtOnceAndNoOtherWaits) {
   model_.eos_one_in = 0;
   make();
   start(1, {1, 2, 3}, 40);
@@ -176,7 +176,7 @@ TEST_F(GenerateWorkerTest, ASlowReceiverGetsMoreAtOnceAndNobodyElseWaits) {
   expect_answer(2, {4, 5, 6}, 40);
 }
 
-TEST_F(GenerateWorkerTest, AnEndIsSaidEvenToOneWhoIsBehind) {
+TEST_F(GenerateWorkerTest, AnEndIsSentEvenToAReceiverThatIsBehind) {
   model_.eos_one_in = 0;
   make();
   emit_.full = {1};
@@ -187,7 +187,7 @@ TEST_F(GenerateWorkerTest, AnEndIsSaidEvenToOneWhoIsBehind) {
   EXPECT_TRUE(emit_.of[1].tokens[0].start && emit_.of[1].tokens[0].finish);
 }
 
-TEST_F(GenerateWorkerTest, NobodyHearsChunksWhereTheStageStreamsToNobody) {
+TEST_F(GenerateWorkerTest, NoChunksAreEmittedWhereTheStageStreamsToNone) {
   make({.streams = false});
   start(1, {1, 2, 3}, 20);
   run();
@@ -229,7 +229,7 @@ TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   struct Case {
     Value payload;
     StatusCode code;
-    const char* says;
+    const char* message;
   };
   const auto with_ids = [](Value ids) {
     Value out;
@@ -254,13 +254,13 @@ TEST_F(GenerateWorkerTest, ABadRequestFailsAlone) {
   uint64_t id = 10;
   for (const Case& each : cases) {
     worker_->start({++id}, each.payload, emit_);
-    const auto& said = emit_.of[id];
-    ASSERT_EQ(said.failures.size(), 1u) << each.says;
-    EXPECT_EQ(said.failures[0].code(), each.code) << each.says;
-    EXPECT_NE(said.failures[0].message().find(each.says), std::string::npos) << said.failures[0].message();
-    EXPECT_TRUE(said.results.empty());
+    const auto& emitted = emit_.of[id];
+    ASSERT_EQ(emitted.failures.size(), 1u) << each.message;
+    EXPECT_EQ(emitted.failures[0].code(), each.code) << each.message;
+    EXPECT_NE(emitted.failures[0].message().find(each.message), std::string::npos) << emitted.failures[0].message();
+    EXPECT_TRUE(emitted.results.empty());
   }
-  worker_->chunk({50}, "somebody", Value(1), emit_);
+  worker_->chunk({50}, "another", Value(1), emit_);
   EXPECT_EQ(emit_.of[50].failures.at(0).code(), StatusCode::kUnsupported);
   Value list = with_ids(ValueList{Value(1), Value(2), Value(3)});  // as JSON writes them
   list.set("max_tokens", 20);
@@ -333,7 +333,7 @@ TEST_F(GenerateWorkerTest, AFlushWaitsForIdlenessAsLongAsItMay) {
     return *result(id).find("usage")->find("cached_tokens")->get<int64_t>();
   };
   EXPECT_EQ(cached(2), 0);
-  EXPECT_EQ(cached(3), 32);  // the whole pages of the prompt
+  EXPECT_EQ(cached(3), 32);  // the complete pages of the prompt
   flush(3, 0);
   run();
   ASSERT_EQ(emit_.replies.size(), 1u);
@@ -384,7 +384,7 @@ TEST_F(GenerateWorkerTest, AModelThatCannotBeLoadedFailsTheLoad) {
   EXPECT_EQ(actions, std::vector<std::string>{"loading weights"});
 }
 
-TEST_F(GenerateWorkerTest, AFaultOfOneRowIsThatRequestsOwn) {
+TEST_F(GenerateWorkerTest, AFaultOfOneRowFailsThatRequestAlone) {
   model_.eos_one_in = 0;
   make();
   runner_->fail_row = [](const SequenceStep& step) {
@@ -403,7 +403,7 @@ TEST_F(GenerateWorkerTest, AStopStringEndsARequestAtTheIdThatCompletesIt) {
   ASSERT_TRUE(tokenizer.ok());
   model_.eos_one_in = 0;
   const std::vector<int32_t> prompt{7, 8, 9}, free = expected(prompt, 60);
-  // The text of one id in the middle; where it first stands in the whole text decides.
+  // The text of one id in the middle; where it first stands in the complete text decides.
   stop_ = {(*tokenizer)->decode(std::vector<int32_t>(free.begin() + 20, free.begin() + 23), true)};
   ASSERT_FALSE(stop_[0].empty());
   std::size_t count = 0;
@@ -417,15 +417,15 @@ TEST_F(GenerateWorkerTest, AStopStringEndsARequestAtTheIdThatCompletesIt) {
   run();
   const std::vector<int32_t> wanted(free.begin(), free.begin() + static_cast<std::ptrdiff_t>(count));
   EXPECT_EQ(streamed(1), wanted);
-  const Value& said = result(1);
-  EXPECT_EQ(*said.find("finish_reason")->get<std::string>(), "stop");
-  EXPECT_EQ(*said.find("matched_stop")->get<std::string>(), stop_[0]);
-  EXPECT_EQ(*said.find("usage")->find("completion_tokens")->get<int64_t>(), static_cast<int64_t>(count));
+  const Value& emitted = result(1);
+  EXPECT_EQ(*emitted.find("finish_reason")->get<std::string>(), "stop");
+  EXPECT_EQ(*emitted.find("matched_stop")->get<std::string>(), stop_[0]);
+  EXPECT_EQ(*emitted.find("usage")->find("completion_tokens")->get<int64_t>(), static_cast<int64_t>(count));
   ASSERT_TRUE(emit_.of[1].tokens[0].start);
   EXPECT_EQ(emit_.of[1].tokens[0].start->stop, stop_);
   EXPECT_FALSE(emit_.of[1].tokens[1].start);
   EXPECT_EQ(emit_.of[1].tokens.back().finish->matched_text, stop_[0]);
-  make();  // without a tokenizer it is said
+  make();  // without a tokenizer that is an error
   start(2, prompt, 60);
   EXPECT_EQ(emit_.of[2].failures.at(0).code(), StatusCode::kUnsupported);
 }

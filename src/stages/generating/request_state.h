@@ -17,12 +17,12 @@ namespace millrace {
 
 // What the worker knows of a request, beside what the scheduler knows.
 struct GenerateState {
-  Value rest;                      // of the payload
-  Value options;                   // of its text, for who makes text of the ids; null: the defaults
-  bool typed = false;              // it came as tokens, and goes as deltas alone: no result tells them again
-  std::optional<TokenText> stops;  // where its text may end it
-  bool continues_text = false;     // the prompt has some
-  std::vector<int32_t> ids;        // all so far, for the result
+  Value rest;                                   // of the payload
+  Value options;                                // of its text, for who makes text of the ids; null: the defaults
+  bool typed = false;                           // it came as tokens, and goes as deltas alone: no result repeats them
+  std::optional<TokenText> stops;               // where its text may end it
+  bool continues_text = false;                  // the prompt has some
+  std::vector<int32_t> ids;                     // all so far, for the result
   std::shared_ptr<const RowCapture> embedding;  // null: its answer is text
   std::vector<wire::TokenDelta> unsent;         // while the receiver is behind: joined, but for changes of the weights
 };

@@ -7,7 +7,7 @@
 //
 // Invariants: chunks are whole UTF-8 characters and never a part of a stop string that may still complete. After an end
 // nothing is fed any more. Memory: StopMatcher's bound, and what the incremental detokenizer holds.
-// Owner: whoever follows the request. Thread safety: one thread at a time.
+// Owner: what follows the request. Thread safety: one thread at a time.
 #pragma once
 
 #include <cstdint>

@@ -25,7 +25,7 @@ Value detokenize_options(const wire::DetokenizeStart& start);
 // From the map under kDetokenizeKey; the defaults where there is none. kInvalidArgument names the option.
 Result<wire::DetokenizeStart> read_detokenize_options(const Value& map);
 
-// What a generated text's payload says of it: "ids", "finish_reason", "matched_stop", "usage".
+// What a generated text's payload holds of it: "ids", "finish_reason", "matched_stop", "usage".
 void set_result(Value& map, std::span<const int32_t> ids, const wire::Finish& finish, const wire::Usage& usage);
 
 // The entries of `map` but those of `keys`; null where it is no map.

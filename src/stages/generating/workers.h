@@ -1,4 +1,4 @@
-// The workers of generating stages, for pipelines of any shape (docs/pipelines.md tells users of them):
+// The workers of generating stages, for pipelines of any shape (for users: docs/pipelines.md):
 //
 //   tokenize    {"text"} or {"messages"}            -> the same with {"ids"} instead
 //   generate    {"ids", "sampling"}        ~> token deltas, -> {"ids", "finish_reason", "usage", ...}
@@ -9,11 +9,11 @@
 //   encode      nothing: features of pictures and audio, for a stage `generate`
 //
 // What else stands in a payload goes on untouched: routes and merges may need it. A prompt that the server has
-// tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then tell all, and both results are
+// tokenized comes to `generate` as a wire::TokenizedRequest instead; its deltas then carry all, and both results are
 // null.
 //
 // `generate` is a GeneratingEngine: continuous batching over all its requests, and the same tokens for the same
-// request. What it cannot say because a receiver is slow, it keeps and says in larger deltas. Stop strings end a
+// request. What it cannot send because a receiver is slow, it keeps and sends in larger deltas. Stop strings end a
 // request here, at the id that completes one, and again in `detokenize`, which cuts the text: its options travel in the
 // first delta, and under "detokenize" in the result, where they are not the defaults.
 //
@@ -23,7 +23,7 @@
 // What reads payloads in the words of the api comes from outside (api/prompt_values.h): the fields, their ranges and
 // their defaults are those of the HTTP endpoints.
 //
-// Thread safety: free functions; the workers as stages/worker.h says.
+// Thread safety: free functions; the workers: see stages/worker.h.
 #pragma once
 
 #include <functional>
@@ -60,7 +60,7 @@ using MakeTransfers = std::function<Result<std::unique_ptr<transfer::TransferSer
 // The prompts of a stage that are kept on disk, once its runner is loaded.
 using MakeSavedPrefixes = std::function<Result<std::unique_ptr<kv_disk::SavedPrefixes>>(GeneratingEngine& engine)>;
 
-// A stage's KV events, where somebody listens.
+// A stage's KV events, where a subscriber may listen.
 using MakeKvEvents = std::function<Result<std::unique_ptr<KvEventStream>>()>;
 
 // What encodes pictures; called while the stage loads.
@@ -75,7 +75,7 @@ struct GenerateParts {
   ReadRequest read_request;
   bool streams = true;                // its chunks have receivers
   bool to_client = false;             // namely the client, who gets {"ids"}
-  MakeKvEvents make_kv_events;        // empty: nobody listens
+  MakeKvEvents make_kv_events;        // empty: no subscriber listens
   MakeMedia make_media;               // empty: the model takes text only
   MakeWeights make_weights;           // empty: the weights are never updated
   LiveOptions live{};                 // without `make`: nor by a trainer
@@ -115,7 +115,7 @@ struct LayersParts {
 std::unique_ptr<Worker> make_tokenize_worker(PromptEncoder encoder, ReadPrompt read_prompt, uint64_t text_checksum = 0);
 std::unique_ptr<Worker> make_generate_worker(GenerateParts parts);
 std::unique_ptr<Worker> make_detokenize_worker(std::shared_ptr<const Tokenizer> tokenizer,
-                                               const Library::WorkerSeat& seat, uint64_t text_checksum = 0);
+                                               const Library::WorkerSlot& slot, uint64_t text_checksum = 0);
 std::unique_ptr<Worker> make_prefill_worker(PrefillParts parts);
 std::unique_ptr<Worker> make_encode_worker(EncodeParts parts);
 // A range of a layer split, not the first one.

@@ -6,7 +6,7 @@
 // other requests of its sender. So what has to wait is copied, and only that: a stage that can begin at once reads the
 // relay's own memory.
 //
-// Thread safety: detach() is a free function without state; a DetachBudget is the loop's, its places go to any thread.
+// Thread safety: detach() is free and without state; a DetachBudget is the loop's, its reservations go to any thread.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class DetachBudget {
  public:
   explicit DetachBudget(std::size_t limit_bytes) : limit_bytes_(limit_bytes) {}
 
-  // Where the tensors fit, they are copied, and are counted until the place is destroyed. nullptr: there was nothing to
-  // copy, or no room.
+  // Where the tensors fit, they are copied, and are counted until the reservation is destroyed. nullptr: there was
+  // nothing to copy, or no capacity.
   std::shared_ptr<void> detach(Value& value);
   // Deltas hold nothing of a relay.
   std::shared_ptr<void> detach(Body& body);

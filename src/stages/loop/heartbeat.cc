@@ -56,7 +56,7 @@ void add_loop_metrics(const LoopContext& context, const StageLoopBooks& books, w
   add("stage_relay_held_bytes", relays.held_bytes), add("stage_relay_lent_parts", relays.lent_parts);
   add("stage_received_total", c.received), add("stage_finished_total", c.finished);
   add("stage_failed_total", c.failed), add("stage_aborted_total", c.aborted), add("stage_stale_total", c.stale);
-  add("stage_strangers_total", c.strangers), add("stage_repeated_total", c.repeated);
+  add("stage_strangers_total", c.misaddressed), add("stage_repeated_total", c.repeated);
   add("stage_late_total", c.late), add("stage_unexpected_total", c.unexpected);
   add("stage_refusals_total", c.refusals), add("stage_rejoins_total", c.rejoins);
   add("stage_chunks_in_total", c.chunks_in), add("stage_chunks_out_total", c.chunks_out);

@@ -11,7 +11,7 @@ namespace millrace::loop {
 
 Status Intake::on_submit(wire::Submit message) {
   if (!context_.config.entry && !message.generate) {
-    ++context_.counters.strangers;
+    ++context_.counters.misaddressed;
     return ok_status();
   }
   if (requests_.find(message.id) || requests_.tombstones().find(message.id)) {
@@ -32,7 +32,7 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
   const bool is_result = std::holds_alternative<wire::StageResult>(chunk.body);
   const bool is_predecessor = contains(is_result ? config.payload_from : config.stream_from, from.stage);
   if (!is_predecessor || !wire::validate(chunk, false).ok()) {
-    ++context_.counters.strangers;
+    ++context_.counters.misaddressed;
     return ok_status();
   }
   LoopRequest* request = requests_.find(chunk.id);

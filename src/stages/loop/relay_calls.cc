@@ -100,7 +100,7 @@ void RelayCalls::collect(std::vector<CallEnd>& out) {
   }
   for (Done& end : done) {
     const auto open = open_.find(end.serial);
-    if (open == open_.end()) continue;  // a call that failed at once and said so twice
+    if (open == open_.end()) continue;  // a call that failed at once and reported it twice
     out.push_back({.purpose = close(open), .status = std::move(end.status), .parts = std::move(end.parts)});
   }
 }

@@ -45,8 +45,8 @@ Memory memory_of(std::span<const SharedBytes> parts) {
 // The smaller, the better.
 int rank(const RelayCapabilities& can, const std::string& name) {
   const int copies = can.by_reference ? 0 : can.mapped_receive ? 1 : 2;
-  const auto place = std::find(kRelayPreference.begin(), kRelayPreference.end(), name);
-  return copies * static_cast<int>(kRelayPreference.size() + 1) + static_cast<int>(place - kRelayPreference.begin());
+  const auto position = std::find(kRelayPreference.begin(), kRelayPreference.end(), name);
+  return copies * static_cast<int>(kRelayPreference.size() + 1) + static_cast<int>(position - kRelayPreference.begin());
 }
 
 const wire::RelayAddress* find(const wire::Peer& peer, const std::string& relay) {

@@ -8,9 +8,9 @@
 namespace millrace::loop {
 namespace {
 
-class Road final : public Relay {
+class Stub final : public Relay {
  public:
-  explicit Road(RelayCapabilities can) : can_(std::move(can)) {}
+  explicit Stub(RelayCapabilities can) : can_(std::move(can)) {}
   RelayCapabilities capabilities() const override { return can_; }
   std::string address() const override { return "at " + can_.name; }
   Result<PutTicket> put(PutRequest) override { return internal_error("not asked"); }
@@ -24,7 +24,7 @@ class Road final : public Relay {
   const RelayCapabilities can_;
 };
 
-// As the backends say of themselves; cuda_ipc is one that may come.
+// As the backends report them; cuda_ipc is one that may come.
 Relays relays(const std::vector<std::string>& names) {
   const std::vector<RelayCapabilities> all = {
       {.name = "local", .same_process = true, .by_reference = true, .cuda_memory = true},
@@ -34,7 +34,7 @@ Relays relays(const std::vector<std::string>& names) {
       {.name = "cuda_ipc", .same_host = true, .mapped_receive = true, .host_memory = false, .cuda_memory = true}};
   Relays out;
   for (const RelayCapabilities& can : all) {
-    if (std::find(names.begin(), names.end(), can.name) != names.end()) out[can.name] = std::make_shared<Road>(can);
+    if (std::find(names.begin(), names.end(), can.name) != names.end()) out[can.name] = std::make_shared<Stub>(can);
   }
   return out;
 }
@@ -82,7 +82,7 @@ TEST(RelayChoice, OnlyWhatCarriesTheMemoryOfThePartsIsTaken) {
   EXPECT_EQ(choose_relay(peer("a", 1, all), peer("b", 1, all), all, "auto", kCudaParts)->name, "local");
 }
 
-TEST(RelayChoice, WhereNoneCarriesItTheErrorSaysSo) {
+TEST(RelayChoice, WhereNoneCarriesItTheErrorIsClear) {
   const auto none = choose(relays({"local", "shm", "tcp"}), "auto", kCudaParts);
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.status().code(), StatusCode::kUnsupported);

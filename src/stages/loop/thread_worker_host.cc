@@ -37,7 +37,7 @@ void ThreadWorkerHost::collect(std::vector<WorkOutput>& out) {
     for (WorkOutput& output : outputs_) out.push_back(std::move(output));
     outputs_.clear();
   }
-  room_.notify_one();
+  space_.notify_one();
 }
 
 int64_t ThreadWorkerHost::standing_ms(int64_t now_ms) {
@@ -69,7 +69,7 @@ void ThreadWorkerHost::close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
   }
-  room_.notify_all();
+  space_.notify_all();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -80,7 +80,7 @@ void ThreadWorkerHost::push(WorkOutput&& output) {
     std::unique_lock lock(mutex_);
     // A worker that blocks here is not stalled: the loop does not collect.
     const int64_t began_ms = call_began_ms_.exchange(0, std::memory_order_relaxed);
-    room_.wait(lock, [this] { return closed_ || outputs_.size() < kMaxWorkOutputs; });
+    space_.wait(lock, [this] { return closed_ || outputs_.size() < kMaxWorkOutputs; });
     if (began_ms != 0) call_began_ms_.store(monotonic_ms(), std::memory_order_relaxed);
     if (closed_) return;
     outputs_.push_back(std::move(output));
@@ -140,7 +140,7 @@ void ThreadWorkerHost::serve() {
     if (wait_ms != 0 || monotonic_ms() - described_ms_ >= kDescribeMs) describe_now();
     call_began_ms_.store(0, std::memory_order_relaxed);
     calls_.fetch_add(1, std::memory_order_relaxed);
-    if (refused_.exchange(false, std::memory_order_acq_rel)) wake_();  // there is room again
+    if (refused_.exchange(false, std::memory_order_acq_rel)) wake_();  // there is capacity again
   }
 }
 

@@ -51,7 +51,7 @@ class ThreadWorkerHost : public WorkerHost {
   const char* const thread_name_;
   BoundedQueue<WorkEvent> events_{kMaxWorkEvents};
   mutable std::mutex mutex_;  // guards what follows, down to closed_
-  std::condition_variable room_;
+  std::condition_variable space_;
   std::vector<WorkOutput> outputs_;
   std::optional<wire::StageStatus> described_;  // the worker's own numbers, where it has some
   bool closed_ = false;

@@ -5,7 +5,7 @@
 namespace millrace::loop {
 
 void WorkQueue::copy_for_wait(WorkEvent& event) {
-  if (!event.place) event.place = detached_.detach(event.body);
+  if (!event.reservation) event.reservation = detached_.detach(event.body);
 }
 
 void WorkQueue::add(LoopRequest& request, WorkEvent event) {

@@ -71,7 +71,7 @@ void OutputEmit::result(ReqId id, Value value) {
 
 void OutputEmit::fail(ReqId id, Status status) {
   // Else the request would end as if it had a result.
-  if (status.ok()) status = internal_error("the worker failed the request without saying why");
+  if (status.ok()) status = internal_error("the worker failed the request without a reason");
   host_.push({.kind = WorkOutput::Kind::kFailure, .id = id, .error = std::move(status)});
 }
 
@@ -184,7 +184,7 @@ void InlineWorkerHost::describe(wire::StageStatus& status) const {
   if (state() == State::kReady) worker_->describe(status);
 }
 
-// A call that does not return is seen by whoever misses the loop's heartbeats.
+// A call that does not return is seen by the coordinator, which misses the loop's heartbeats.
 int64_t InlineWorkerHost::standing_ms(int64_t now_ms) {
   const std::optional<Pulse> pulse = state() == State::kReady ? worker_->pulse() : std::nullopt;
   if (!pulse) return 0;

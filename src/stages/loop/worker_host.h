@@ -1,7 +1,7 @@
 // WorkerHost: connects a stage loop to its worker; the loop never blocks on it.
 //
 //   loop --- post(event) -----> worker      at most kMaxWorkEvents wait; one more is refused and stays the loop's
-//   loop <-- collect(output) -- worker      at most kMaxWorkOutputs wait; the worker blocks for room, the loop never
+//   loop <-- collect(output) -- worker      at most kMaxWorkOutputs wait; the worker blocks for space, the loop never
 //
 // Each kDrop event is answered by a kDropped output of that request: the worker has released it. An exception of a
 // worker becomes a failure of the request that it was called for; one thrown by tick() becomes a kCrash, which fails
@@ -40,7 +40,7 @@ struct WorkEvent {
   Boxed<wire::TokenizedRequest> request;  // of a kGenerate
   Boxed<std::string> traceparent;         // of a kStart or kGenerate that is traced
   Boxed<wire::AdminRequest> command;      // of a kAdmin, which belongs to no request
-  std::shared_ptr<void> place;            // in the loop's DetachBudget, where the body was copied for the wait
+  std::shared_ptr<void> reservation;      // in the loop's DetachBudget, where the body was copied for the wait
 };
 
 struct WorkOutput {
@@ -128,7 +128,7 @@ class WorkerHost {
   virtual State state() const { return State::kReady; }
   WorkerLoad::Progress loading() const { return load_.progress(); }  // in kLoading: how far it is
   Status failure() const { return load_.failure(); }                 // why it failed
-  // False: there is no room; the event is untouched.
+  // False: the queue is full; the event is unchanged.
   virtual bool post(WorkEvent& event, int64_t now_ms) = 0;
   // The same for a kChunk of one delta.
   virtual bool post_delta(ReqId id, const std::string& from, Body& delta, int64_t now_ms);

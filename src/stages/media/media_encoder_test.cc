@@ -182,7 +182,7 @@ TEST_F(MediaEncoderTest, TenThousandThatLeaveLeaveNothing) {
   EXPECT_GT(ended, 100u);
 }
 
-TEST_F(MediaEncoderTest, WhatNobodyWantsIsGivenUp) {
+TEST_F(MediaEncoderTest, WhatIsWantedNoMoreIsGivenUp) {
   toy.set_open(false);
   ASSERT_FALSE(ask(1, {picture("abc")}).has_value());
   toy.wait_begun(1);

@@ -59,13 +59,13 @@ struct FakeHub {
     gets.erase(id);
     done(std::move(result));
   }
-  // The parts, with an owner that tells the hub when the last holder releases them.
+  // The parts, with an owner that reports to the hub when the last holder releases them.
   Result<std::vector<SharedBytes>> lend(const Get& get) {
     const auto found = puts.find(get.put);
     if (found == puts.end()) return error(StatusCode::kUnavailable, "the put is over");
     if (uniform() < get_fails) return get_error;
     const std::vector<SharedBytes>& parts = found->second.request.parts;
-    if (parts.size() != get.request.sizes.size()) return invalid_argument("other parts than were said");
+    if (parts.size() != get.request.sizes.size()) return invalid_argument("other parts than were announced");
     auto all = std::make_shared<std::vector<SharedBytes>>(parts);
     ++lent;
     const std::shared_ptr<void> owner(all.get(), [this, all, id = get.put](void*) {
@@ -74,7 +74,7 @@ struct FakeHub {
     });
     std::vector<SharedBytes> out;
     for (std::size_t i = 0; i < parts.size(); ++i) {
-      if (parts[i].size_bytes() != get.request.sizes[i]) return invalid_argument("another size than was said");
+      if (parts[i].size_bytes() != get.request.sizes[i]) return invalid_argument("another size than was announced");
       out.emplace_back(owner, parts[i].data(), parts[i].size_bytes());
     }
     return out;

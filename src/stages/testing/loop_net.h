@@ -23,7 +23,7 @@ struct NetFaults {
   double duplicate = 0;
   double reorder = 0;
   int64_t max_delay_ms = 5;
-  double full = 0;  // a send finds no room
+  double full = 0;  // a send finds the outbox full
 };
 
 class LoopNet {
@@ -112,11 +112,11 @@ class LoopNet {
     int64_t born_ms = 0;
     int64_t paused_until_ms = 0;
   };
-  struct Door : Outbox {
-    Door(LoopNet& n, std::string f, std::string t) : net(n), from(std::move(f)), to(std::move(t)) {}
+  struct NetOutbox : Outbox {
+    NetOutbox(LoopNet& n, std::string f, std::string t) : net(n), from(std::move(f)), to(std::move(t)) {}
     Status send(wire::Message& message) override {
-      if (net.uniform() < net.faults_.full) return error(StatusCode::kResourceExhausted, "no room");
-      if (to != "coord" && !net.nodes_.at(to).loop) return error(StatusCode::kUnavailable, "nobody there");
+      if (net.uniform() < net.faults_.full) return error(StatusCode::kResourceExhausted, "the outbox is full");
+      if (to != "coord" && !net.nodes_.at(to).loop) return error(StatusCode::kUnavailable, "the node is down");
       net.fly(from, to, std::move(message));
       return ok_status();
     }
@@ -128,9 +128,9 @@ class LoopNet {
     Node& node = nodes_.at(name);
     ++node.config.self.incarnation;
     StageLoopEnv env;
-    env.coordinator = std::make_shared<Door>(*this, name, "coord");
+    env.coordinator = std::make_shared<NetOutbox>(*this, name, "coord");
     env.connect = [this, name](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
-      return std::shared_ptr<Outbox>(std::make_shared<Door>(*this, name, node_name(peer.stage, peer.replica)));
+      return std::shared_ptr<Outbox>(std::make_shared<NetOutbox>(*this, name, node_name(peer.stage, peer.replica)));
     };
     env.relays = {{"fake", std::make_shared<FakeRelay>(hub, name)}};
     // A lease that is lost makes a newer incarnation; so does a birth, which must be newer still.

@@ -1,5 +1,5 @@
 // MiniCoordinator: what a test needs of a coordinator: membership with leases, submits, results and chunks put together
-// again, aborts until they are acknowledged. It is given the time and says what it has to say through `send`.
+// again, aborts until they are acknowledged. It is given the time and sends its messages through `send`.
 //
 // Thread safety: one thread; ends of gets may come on any.
 #pragma once
@@ -70,8 +70,8 @@ class MiniCoordinator {
 
   void handle(const wire::Message& message, int64_t now) {
     now_ = now;
-    if (const auto* m = std::get_if<wire::Register>(&message)) return hear(*m);
-    if (const auto* m = std::get_if<wire::StageStatus>(&message)) return hear(*m);
+    if (const auto* m = std::get_if<wire::Register>(&message)) return on_message(*m);
+    if (const auto* m = std::get_if<wire::StageStatus>(&message)) return on_message(*m);
     if (const auto* m = std::get_if<wire::ChunkBatch>(&message)) {
       for (const wire::Chunk& chunk : m->chunks) on_chunk(m->from, chunk);
       return;
@@ -91,37 +91,37 @@ class MiniCoordinator {
       if (now >= live.deadline_ms) late.push_back(id);
     }
     for (const uint64_t id : late) end(id, error(StatusCode::kDeadline, "too late"));
-    for (auto& [seat, member] : members_) {
-      if (member.peer.up && now - member.heard_ms > lease_ms_) lose(seat);
+    for (auto& [slot, member] : members_) {
+      if (member.peer.up && now - member.last_seen_ms > lease_ms_) lose(slot);
     }
-    if (now >= next_say_ms_) {
-      next_say_ms_ = now + 200;
-      for (const auto& [id, seats] : aborts_) {
-        for (const auto& seat : seats) send_(seat.first, seat.second, wire::AbortRequest{.id = {id}});
+    if (now >= next_aborts_ms_) {
+      next_aborts_ms_ = now + 200;
+      for (const auto& [id, slots] : aborts_) {
+        for (const auto& slot : slots) send_(slot.first, slot.second, wire::AbortRequest{.id = {id}});
       }
     }
-    if (now >= next_table_ms_) say_table();
+    if (now >= next_table_ms_) send_table();
   }
 
   bool all_up(std::size_t count) const {
     std::size_t up = 0;
-    for (const auto& [seat, member] : members_) up += member.peer.up;
+    for (const auto& [slot, member] : members_) up += member.peer.up;
     return up == count;
   }
   bool idle() const { return live_.empty() && aborts_.empty(); }
   bool has_live() const { return !live_.empty(); }
   const std::map<uint64_t, LoopOutcome>& outcomes() const { return outcomes_; }
   void shut_down(int64_t grace_ms) {
-    for (const auto& [seat, member] : members_) {
-      send_(seat.first, seat.second, wire::Shutdown{.from = {.session = 1}, .grace_ms = grace_ms});
+    for (const auto& [slot, member] : members_) {
+      send_(slot.first, slot.second, wire::Shutdown{.from = {.session = 1}, .grace_ms = grace_ms});
     }
   }
 
  private:
-  using Seat = std::pair<std::string, uint32_t>;
+  using Slot = std::pair<std::string, uint32_t>;
   struct Member {
     wire::Peer peer;
-    int64_t heard_ms = 0;
+    int64_t last_seen_ms = 0;
   };
   struct Terminal {
     std::map<uint64_t, Value> chunks;
@@ -157,24 +157,24 @@ class MiniCoordinator {
            member->second.peer.incarnation == from.incarnation;
   }
 
-  void hear(const wire::Register& m) {
-    const Seat seat{m.self.stage, m.self.replica};
-    Member& member = members_[seat];
+  void on_message(const wire::Register& m) {
+    const Slot slot{m.self.stage, m.self.replica};
+    Member& member = members_[slot];
     wire::Welcome welcome{.from = {.session = 1}, .stage = m.self.stage, .incarnation = m.self.incarnation};
     welcome.lease_ms = lease_ms_;
     const bool again = member.peer.up && member.peer.incarnation == m.self.incarnation;
     if (!again && (member.peer.incarnation >= m.self.incarnation && !member.peer.stage.empty())) return;
-    if (!again && member.peer.up && !member.peer.stage.empty()) lose(seat);
+    if (!again && member.peer.up && !member.peer.stage.empty()) lose(slot);
     if (!again) member.peer = m.self;
-    member.heard_ms = now_;
-    send_(seat.first, seat.second, welcome);
-    say_table();
+    member.last_seen_ms = now_;
+    send_(slot.first, slot.second, welcome);
+    send_table();
   }
-  void hear(const wire::StageStatus& m) {
+  void on_message(const wire::StageStatus& m) {
     const auto member = members_.find({m.stage, m.replica});
     if (member == members_.end() || member->second.peer.incarnation != m.incarnation) return;
     if (member->second.peer.up) {
-      member->second.heard_ms = now_;
+      member->second.last_seen_ms = now_;
       return;
     }
     wire::Welcome no{.from = {.session = 1}, .stage = m.stage, .incarnation = m.incarnation};
@@ -271,30 +271,30 @@ class MiniCoordinator {
     LoopOutcome& outcome = outcomes_[id];
     ++outcome.ends;
     outcome.status = status;
-    for (const auto& [seat, member] : members_) {
-      if (member.peer.up) aborts_[id].insert(seat);
+    for (const auto& [slot, member] : members_) {
+      if (member.peer.up) aborts_[id].insert(slot);
     }
-    next_say_ms_ = now_;
+    next_aborts_ms_ = now_;
   }
-  void lose(const Seat& seat) {
-    members_[seat].peer.up = false;
+  void lose(const Slot& slot) {
+    members_[slot].peer.up = false;
     std::vector<uint64_t> hit;
     for (const auto& [id, live] : live_) {
-      if (replica_of(id, seat.first) == seat.second) hit.push_back(id);
+      if (replica_of(id, slot.first) == slot.second) hit.push_back(id);
     }
-    for (const uint64_t id : hit) end(id, error(StatusCode::kUnavailable, "'{}' is lost", seat.first));
+    for (const uint64_t id : hit) end(id, error(StatusCode::kUnavailable, "'{}' is lost", slot.first));
     for (auto it = aborts_.begin(); it != aborts_.end();) {
-      it->second.erase(seat);
+      it->second.erase(slot);
       it = it->second.empty() ? aborts_.erase(it) : std::next(it);
     }
-    say_table();
+    send_table();
   }
-  void say_table() {
+  void send_table() {
     next_table_ms_ = now_ + 1000;
     wire::Peers table{.from = {.session = 1}, .epoch = ++epoch_};
-    for (const auto& [seat, member] : members_) table.peers.push_back(member.peer);
-    for (const auto& [seat, member] : members_) {
-      if (member.peer.up) send_(seat.first, seat.second, table);
+    for (const auto& [slot, member] : members_) table.peers.push_back(member.peer);
+    for (const auto& [slot, member] : members_) {
+      if (member.peer.up) send_(slot.first, slot.second, table);
     }
   }
 
@@ -305,12 +305,12 @@ class MiniCoordinator {
   const std::string relay_name_;
   Send send_;
   int64_t now_ = 0;
-  int64_t next_say_ms_ = 0;
+  int64_t next_aborts_ms_ = 0;
   int64_t next_table_ms_ = 0;
   uint64_t epoch_ = 0;
-  std::map<Seat, Member> members_;
+  std::map<Slot, Member> members_;
   std::map<uint64_t, Live> live_;
-  std::map<uint64_t, std::set<Seat>> aborts_;
+  std::map<uint64_t, std::set<Slot>> aborts_;
   std::map<uint64_t, LoopOutcome> outcomes_;
   std::shared_ptr<Arrivals> arrivals_ = std::make_shared<Arrivals>();
 };

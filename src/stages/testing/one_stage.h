@@ -1,5 +1,5 @@
-// OneStage: a stage loop alone, for tests that say every message themselves and look at every one that comes out. The
-// stage is "mid"; what is around it exists only as peers in its table.
+// OneStage: a stage loop alone, for tests that deliver every message themselves and look at every one that comes out.
+// The stage is "mid"; what is around it exists only as peers in its table.
 //
 // Thread safety: one thread.
 #pragma once
@@ -25,13 +25,13 @@ namespace millrace::testing {
 struct RecordingOutbox : Outbox {
   Status send(wire::Message& message) override {
     if (!answer.ok()) return answer;
-    said.push_back(std::move(message));
+    sent.push_back(std::move(message));
     return ok_status();
   }
   template <typename M>
   std::vector<M> all() const {
     std::vector<M> out;
-    for (const wire::Message& message : said) {
+    for (const wire::Message& message : sent) {
       if (const M* m = std::get_if<M>(&message)) out.push_back(*m);
     }
     return out;
@@ -54,7 +54,7 @@ struct RecordingOutbox : Outbox {
     std::erase_if(out, [](const wire::Chunk& chunk) { return !std::holds_alternative<Body>(chunk.body); });
     return out;
   }
-  std::vector<wire::Message> said;
+  std::vector<wire::Message> sent;
   Status answer;
 };
 
@@ -65,13 +65,13 @@ struct Incoming {
   wire::Chunk chunk;
 };
 
-// Remembers what it was told; says what the test wants.
+// Records its calls; emits what the test wants.
 struct ScriptedWorker : Worker {
   struct Log {
     std::vector<std::string> calls;  // "start 1", "chunk 1 a 7", "done 1 a", "drop 1"
     std::function<void(ReqId, const Value&, Emit&)> on_start;
     std::function<void(ReqId, const Value&, Emit&)> on_chunk;
-    std::vector<std::function<void(Emit&)>> say;  // in the next tick
+    std::vector<std::function<void(Emit&)>> next_tick;  // called there
     std::map<uint64_t, Value> payloads;
     std::function<void(const wire::AdminRequest&, Emit&)> admin;
     bool holds = false;    // something for others
@@ -97,9 +97,9 @@ struct ScriptedWorker : Worker {
     log_->payloads.erase(id.value);
   }
   int tick(int64_t, Emit& emit) override {
-    auto say = std::move(log_->say);
-    log_->say.clear();
-    for (auto& word : say) word(emit);
+    auto due = std::move(log_->next_tick);
+    log_->next_tick.clear();
+    for (auto& call : due) call(emit);
     return 1;
   }
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
@@ -149,7 +149,7 @@ class OneStage : public ::testing::Test {
     peers();
   }
   void welcome() {
-    say(wire::Welcome{
+    deliver(wire::Welcome{
         .from = from_coordinator(), .stage = "mid", .incarnation = loop_->incarnation(), .lease_ms = 2000});
   }
   wire::Origin from_coordinator() const { return {.session = kSession}; }
@@ -165,14 +165,14 @@ class OneStage : public ::testing::Test {
     }
     return peers;
   }
-  void peers() { say(table()); }
+  void peers() { deliver(table()); }
   std::shared_ptr<RecordingOutbox> out(const std::string& stage, uint32_t replica = 0) {
     auto& box = outs_[{stage, replica}];
     if (!box) box = std::make_shared<RecordingOutbox>();
     return box;
   }
 
-  void say(wire::Message message) {
+  void deliver(wire::Message message) {
     loop_->handle(std::move(message), now_);
     run(0);
   }
@@ -194,7 +194,7 @@ class OneStage : public ::testing::Test {
       const int64_t wake_ms = loop_->tick(now_);
       if (now_ >= until) break;
       now_ = std::clamp(wake_ms, now_ + 1, std::min(until, now_ + 10));
-      if (keep_lease_ && now_ - said_peers_ms_ >= 1000) said_peers_ms_ = now_, loop_->handle(table(), now_);
+      if (keep_lease_ && now_ - sent_peers_ms_ >= 1000) sent_peers_ms_ = now_, loop_->handle(table(), now_);
     }
   }
 
@@ -227,9 +227,9 @@ class OneStage : public ::testing::Test {
     log_->on_start = [value](ReqId id, const Value&, Emit& emit) { emit.result(id, value); };
   }
   // Request `id` starts, and in it the worker emits something.
-  void work(uint64_t id, std::function<void(Emit&)> word) {
+  void work(uint64_t id, std::function<void(Emit&)> call) {
     if (!loop_->books().requests) receive(payload(id, "a", number(1)));
-    log_->say.push_back(std::move(word));
+    log_->next_tick.push_back(std::move(call));
     run(1);
   }
   static Value number(int64_t n) {
@@ -325,7 +325,7 @@ class OneStage : public ::testing::Test {
   std::string traceparent_;          // of the requests that come
   std::shared_ptr<SpanSink> spans_;  // null: the stage exports none
   bool keep_lease_ = true;
-  int64_t said_peers_ms_ = 1000;
+  int64_t sent_peers_ms_ = 1000;
   uint64_t epoch_ = 0;
   std::map<std::string, uint64_t> incarnation_;
   std::string unreachable_;

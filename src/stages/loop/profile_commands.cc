@@ -1,4 +1,4 @@
-#include "stages/loop/profile_order.h"
+#include "stages/loop/profile_commands.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

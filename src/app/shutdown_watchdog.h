@@ -1,7 +1,7 @@
-// EndWatch: a process that was asked to end does end, whatever its threads are doing. Loading a model and a worker's
-// call do not look at a request to stop, and who joins such a thread waits for as long as it takes.
+// ShutdownWatchdog: a process that was asked to end does end, whatever its threads are doing. Loading a model and a
+// worker's call do not look at a request to stop, and who joins such a thread waits for as long as it takes.
 //
-// Made before the stages, so gone after them: its destructor says that everything has ended by itself.
+// Made before the stages, so gone after them: its destructor means that everything has ended by itself.
 //
 // Thread safety: begin() from any thread; the rest from the one that made it.
 #pragma once
@@ -18,14 +18,14 @@ namespace millrace {
 inline constexpr int kStopGraceMs = 2500;    // of a process of stages; longer than its parent waits (kChildGraceMs)
 inline constexpr int kServerGraceMs = 8000;  // of the server: twice what its children, stages and last words may take
 
-class EndWatch {
+class ShutdownWatchdog {
  public:
-  // `last_act`: called before an end by force, by a thread of the watch's own; must not wait for any other.
-  explicit EndWatch(std::function<void()> last_act);
+  // `last_act`: called before an end by force, by a thread of the watchdog's own; must not wait for any other.
+  explicit ShutdownWatchdog(std::function<void()> last_act);
   // After begin(), one of these signals, which all threads block, ends the process at once. Not for child processes:
   // when the parent dies, Linux sends its SIGTERM once for each of the parent's threads that had them for a while.
-  EndWatch(const sigset_t& signals, std::function<void()> last_act);
-  ~EndWatch();
+  ShutdownWatchdog(const sigset_t& signals, std::function<void()> last_act);
+  ~ShutdownWatchdog();
 
   // The stages are asked to end now: after grace_ms, or at a signal, they are left behind and the process ends with
   // this exit code. The first call counts.
