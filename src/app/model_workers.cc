@@ -250,10 +250,21 @@ MakeMedia make_media_of(const ModelOptions& options, const ModelConfig& config, 
 }
 
 // Why a stage keeps the weights that it was started with; empty: it does not.
-std::string why_fixed(const ModelConfig& config, bool split) {
-  if (split) return "its layers are split; start the server again with the new weights";
-  if (config.audio) return "its model takes audio; start the server again with the new weights";
-  return "";
+std::string why_fixed(bool split) {
+  return split ? "its layers are split; start the server again with the new weights" : "";
+}
+
+// Whether a folder describes the talker and the vocoder that serve; one with a thinker alone has none.
+Result<CheckFolder> speech_check(const ModelOptions& options, const SpeechTarget& speech) {
+  if (speech.stage.empty()) return CheckFolder();
+  ASSIGN_OR_RETURN(const auto serves, read_speech_config(options));
+  if (!serves) return CheckFolder();
+  return CheckFolder([options, serves = *serves](const std::string& path) -> Status {
+    ModelOptions folder = options;
+    folder.model = path;
+    ASSIGN_OR_RETURN(const auto speech, read_speech_config(folder));
+    return speech ? check_same_speech(*speech, serves) : ok_status();
+  });
 }
 
 Made make_generate(const Value& args, const Slot& slot, const ModelOptions& command_line) {
@@ -270,25 +281,30 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   }
   const bool split = options.pp > 1 || slot.chain;  // takes no new weights
   const MediaFacts& media = components.facts.media;
-  const std::string why = why_fixed(components.dir.config, split);
+  const ModelConfig& config = components.dir.config;
+  const std::string why = why_fixed(split);
   const bool fixed = !why.empty();
-  ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, components.dir.config, split));
+  ASSIGN_OR_RETURN(SpeechTarget speech, speech_target_of(options, slot, config, split));
+  ASSIGN_OR_RETURN(CheckFolder check_speech, speech_check(options, speech));
   RETURN_IF_ERROR(check_snapshots(options));
-  if ((fixed || components.dir.config.vision) && !options.weights_snapshot_dir.empty()) {
+  if ((fixed || config.vision) && !options.weights_snapshot_dir.empty()) {
     return error(StatusCode::kUnsupported,
                  "--weights-snapshot-dir is set, and this model's weights are not written; wanted a text model whose "
                  "layers are not split");
   }
   const auto frozen = std::make_shared<FrozenTensors>();
-  const bool reads_tower = !fixed && (slot.features != nullptr || !media.pictures);  // it is loaded elsewhere, or not
+  const bool elsewhere = slot.features != nullptr || !media.pictures;  // the vision tower is loaded there, or not
+  FrozenParts reads;
+  if (!fixed) {
+    reads = {.vision = config.vision && elsewhere, .audio = config.audio.has_value(), .speech = !speech.stage.empty()};
+  }
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),
-       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain), stage = slot.stage, frozen,
-                reads_tower, options,
-                config = components.dir.config](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
+       .load = [load = make_load_runner(options, RangeProcesses::open, slot.chain), stage = slot.stage, frozen, reads,
+                options](const LoadProgress& progress) -> Result<std::unique_ptr<Runner>> {
          Result<std::unique_ptr<Runner>> runner = load(progress);
          if (!runner.ok()) return runner.status().with_prefix(fmt::format("stage '{}'", stage));
-         if (reads_tower) RETURN_IF_ERROR(read_frozen_tensors(options, config, *frozen));
+         RETURN_IF_ERROR(read_frozen_tensors(options, reads, *frozen));
          return runner;
        },
        .tokenizer = components.tokenizer,
@@ -296,8 +312,8 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
        .streams = slot.streams,
        .to_client = slot.to_client,
        .make_kv_events = make_kv_events(options, slot.replica),
-       .make_media = make_media_of(options, components.dir.config, media, slot.features, frozen),
-       .make_weights = fixed ? MakeWeights() : make_weights_of(options, components.dir.config, media, frozen),
+       .make_media = make_media_of(options, config, media, slot.features, frozen),
+       .make_weights = fixed ? MakeWeights() : make_weights_of(options, config, media, frozen, std::move(check_speech)),
        .live = {fixed ? MakeLiveWeights() : make_live_weights_of(options, frozen), slot.weights_rank,
                 options.trainer_hosts, why},
        .write_snapshot = write_snapshot_of(options),

@@ -56,6 +56,20 @@ void compare_vision(Compare& compare, const std::optional<VisionConfig>& seen,
   compare.field("whether vision_config is that of the start", *seen == *wanted, true);
 }
 
+void compare_audio(Compare& compare, const std::optional<AudioConfig>& seen, const std::optional<AudioConfig>& wanted) {
+  compare.field("the presence of audio_config", seen.has_value(), wanted.has_value());
+  if (!seen || !wanted) return;
+  compare.field("audio_config.encoder_layers", seen->layers, wanted->layers);
+  compare.field("audio_config.d_model", seen->d_model, wanted->d_model);
+  compare.field("audio_config.output_dim", seen->output_dim, wanted->output_dim);
+  compare.field("audio_config.n_window_infer", seen->n_window_infer, wanted->n_window_infer);
+  compare.field("position_id_per_seconds", seen->position_id_per_seconds, wanted->position_id_per_seconds);
+  compare.field("audio_token_id", seen->audio_token_id, wanted->audio_token_id);
+  compare.field("audio_start_token_id", seen->audio_start_token_id, wanted->audio_start_token_id);
+  compare.field("audio_end_token_id", seen->audio_end_token_id, wanted->audio_end_token_id);
+  compare.field("whether audio_config is that of the start", *seen == *wanted, true);
+}
+
 }  // namespace
 
 Status check_same_config(const ModelConfig& seen, const ModelConfig& wanted) {
@@ -80,6 +94,7 @@ Status check_same_config(const ModelConfig& seen, const ModelConfig& wanted) {
   compare.field("the sliding windows of the layers", seen.layer_window, wanted.layer_window);
   compare_experts(compare, seen, wanted);
   compare_vision(compare, seen.vision, wanted.vision);
+  compare_audio(compare, seen.audio, wanted.audio);
   if (!seen.eos_token_ids.empty()) compare.field("eos_token_id", seen.eos_token_ids, wanted.eos_token_ids);
   return compare.status();
 }

@@ -23,6 +23,8 @@ inline constexpr std::size_t kMaxSpeakers = 1024;
 struct SpokenTurnIds {
   int32_t im_start = 0, system = 0, user = 0, assistant = 0;
   int32_t tts_pad = 0, tts_bos = 0, tts_eos = 0;
+
+  friend bool operator==(const SpokenTurnIds&, const SpokenTurnIds&) = default;
 };
 
 struct TalkerConfig {

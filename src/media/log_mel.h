@@ -26,6 +26,8 @@ struct MelConfig {
   int n_fft = 400;   // window, in samples; even, 2 to kMaxFftSize, prime factors 2, 3 and 5
   int hop = 160;     // between frames, in samples; 1 to n_fft
   int rate = 16000;  // of the samples, Hz
+
+  friend bool operator==(const MelConfig&, const MelConfig&) = default;
 };
 
 // kInvalidArgument, kUnsupported: a value out of the ranges above, with the value seen and the value wanted.

@@ -1,8 +1,12 @@
 #include "models/frozen_tensors.h"
 
+#include <array>
+#include <utility>
+
 #include "formats/packed_file.h"
 #include "formats/tensor_names.h"
 #include "models/matrix_checksum.h"
+#include "models/model.h"
 
 namespace millrace {
 namespace {
@@ -11,14 +15,36 @@ std::span<const std::byte> bytes_of(const TensorView& view) {
   return {reinterpret_cast<const std::byte*>(view.data), view.size_bytes()};
 }
 
-constexpr std::string_view kWhy = "the vision tower takes no new weights while it serves";
+// A part by the prefix of its plain names, and why its tensors stay.
+struct Part {
+  std::string_view prefix;
+  bool FrozenParts::*served;
+  std::string_view name;
+  std::string_view why;
+};
+constexpr Part kParts[] = {
+    {kVisionPrefix, &FrozenParts::vision, "vision tower", "the vision tower takes no new weights while it serves"},
+    {kAudioPrefix, &FrozenParts::audio, "audio tower", "the audio tower takes no new weights while it serves"},
+    {kTalkerPrefix, &FrozenParts::speech, "talker", "the talker takes no new weights while it serves"},
+    {kCode2WavPrefix, &FrozenParts::speech, "vocoder", "the vocoder takes no new weights while it serves"},
+    {kEmbeddingName, &FrozenParts::speech, "embedding",
+     "the talker, which takes no new weights while it serves, reads it too (--speech off serves without a talker)"},
+};
+
+// The index in kParts; none: a tensor of the language model alone.
+std::size_t part_of(std::string_view name) {
+  std::size_t part = 0;
+  while (part < std::size(kParts) && !name.starts_with(kParts[part].prefix)) ++part;
+  return part;
+}
 
 }  // namespace
 
-Result<FrozenTensors> FrozenTensors::read(WeightStore& store, ThreadPool& pool) {
+Result<FrozenTensors> FrozenTensors::read(WeightStore& store, FrozenParts parts, ThreadPool& pool) {
   FrozenTensors out;
   for (const std::string& name : store.names()) {
-    if (!name.starts_with(kVisionPrefix)) continue;
+    const std::size_t part = part_of(name);
+    if (part == std::size(kParts) || !(parts.*kParts[part].served)) continue;
     ASSIGN_OR_RETURN(const TensorView view, store.get_any(name));
     out.tensors_[name] = {view.dtype, view.shape, checksum(bytes_of(view), 0, pool)};
     store.release(name);
@@ -35,6 +61,8 @@ FrozenTensors FrozenTensors::of(const WeightTable& tower) {
   return out;
 }
 
+void FrozenTensors::merge(FrozenTensors other) { tensors_.merge(other.tensors_); }
+
 uint64_t FrozenTensors::sum_of(const Tensor& tensor, std::span<const std::byte> bytes, ThreadPool& pool) {
   if (!tensor.packs) return checksum(bytes, 0, pool);
   const TensorView view{.data = bytes.data(), .dtype = tensor.dtype, .shape = tensor.shape};
@@ -49,29 +77,37 @@ Status FrozenTensors::check(std::string_view name, DType dtype, const Shape& sha
   }
   if (dtype == tensor.dtype) return ok_status();
   return error(StatusCode::kUnsupported, "{} comes as {} and serves as {}, and {}; wanted the bytes that serve",
-               quoted_name(name), dtype_name(dtype), dtype_name(tensor.dtype), kWhy);
+               quoted_name(name), dtype_name(dtype), dtype_name(tensor.dtype), kParts[part_of(name)].why);
 }
 
 Status FrozenTensors::compare(std::string_view name, std::span<const std::byte> bytes, ThreadPool& pool) const {
   const Tensor& tensor = tensors_.find(name)->second;
   if (sum_of(tensor, bytes, pool) == tensor.checksum) return ok_status();
   return invalid_argument("{} has other values than those that serve, and {}; wanted the same ones, or a restart",
-                          quoted_name(name), kWhy);
+                          quoted_name(name), kParts[part_of(name)].why);
 }
 
 Status FrozenTensors::compare(WeightStore& other, ThreadPool& pool) const {
-  std::size_t found = 0;
+  std::array<std::size_t, std::size(kParts)> serve{}, found{};
+  for (const auto& [name, tensor] : tensors_) ++serve[part_of(name)];
   for (const std::string& name : other.names()) {
-    if (!name.starts_with(kVisionPrefix)) continue;
-    ++found;
-    if (!has(name)) return invalid_argument("{} is no tensor of the vision tower that serves", quoted_name(name));
+    const std::size_t part = part_of(name);
+    if (part == std::size(kParts) || serve[part] == 0) continue;  // which serves here alone, or not at all
+    ++found[part];
+    if (!has(name)) {
+      return invalid_argument("{} is no tensor of the {} that serves", quoted_name(name), kParts[part].name);
+    }
     ASSIGN_OR_RETURN(const TensorView view, other.get_any(name));
     RETURN_IF_ERROR(check(name, view.dtype, view.shape));
     RETURN_IF_ERROR(compare(name, bytes_of(view), pool));
-    other.release(name);
+    if (name != kEmbeddingName) other.release(name);  // which the language model takes next
   }
-  if (found == 0 || found == tensors_.size()) return ok_status();
-  return invalid_argument("it has {} tensors of a vision tower; wanted {}, as many as serve", found, tensors_.size());
+  for (std::size_t part = 0; part < std::size(kParts); ++part) {
+    if (found[part] == 0 || found[part] == serve[part]) continue;
+    return invalid_argument("it has {} tensors of a {}; wanted {}, as many as serve", found[part], kParts[part].name,
+                            serve[part]);
+  }
+  return ok_status();
 }
 
 }  // namespace millrace

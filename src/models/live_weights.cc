@@ -31,9 +31,17 @@ std::string LiveWeights::serving_name(const std::string& name) const {
   return "";
 }
 
+std::string LiveWeights::frozen_name(const std::string& name) const {
+  if (frozen_ == nullptr) return "";
+  for (std::string known : {plain_tensor_name(name), serving_name(name)}) {
+    if (frozen_->has(known)) return known;
+  }
+  return "";
+}
+
 Status LiveWeights::problem_of(const TensorSpec& tensor) const {
-  const std::string plain = plain_tensor_name(tensor.name);
-  if (is_frozen(plain)) return frozen_->check(plain, tensor.dtype, tensor.shape);
+  const std::string frozen = frozen_name(tensor.name);
+  if (!frozen.empty()) return frozen_->check(frozen, tensor.dtype, tensor.shape);
   const WeightTable::Entry* entry = serving_->weights().find(serving_name(tensor.name));
   if (entry == nullptr) return invalid_argument("{} is no tensor of the model", quoted_name(tensor.name));
   const Shape& wanted = entry->weight.view.shape;
@@ -49,7 +57,8 @@ Status LiveWeights::problem_of(const TensorSpec& tensor) const {
 }
 
 bool LiveWeights::is_stacked(const TensorSpec& tensor) const {
-  return serving_->config().num_experts > 0 && is_stacked_experts(plain_tensor_name(tensor.name));
+  const std::string plain = plain_tensor_name(tensor.name);
+  return serving_->config().num_experts > 0 && is_stacked_experts(plain) && !is_of_omni_part(plain);
 }
 
 Result<std::vector<SafetensorsEntry>> LiveWeights::experts_of(const TensorSpec& tensor) const {
@@ -102,7 +111,7 @@ bool LiveWeights::covers_all(const std::vector<TensorSpec>& tensors) const {
     for (const TensorSpec& tensor : *parts) names.insert(serving_name(tensor.name));
   }
   for (const auto& [name, entry] : serving_->weights().entries()) {
-    if (!names.contains(name)) return false;
+    if (!names.contains(name) && frozen_name(name).empty()) return false;
   }
   return true;
 }
@@ -127,9 +136,9 @@ Status LiveWeights::add(const TensorSpec& tensor, Buffer& bytes) {
   CHECK(bytes.size_bytes() == tensor.size_bytes());
   if (is_stacked(tensor)) return add_stacked(tensor, bytes);
   if (dropped(tensor.name)) return ok_status();
-  const std::string plain = plain_tensor_name(tensor.name);
-  if (is_frozen(plain)) return frozen_->compare(plain, {bytes.data(), bytes.size_bytes()}, pool_);
-  const std::string name = serving_name(tensor.name);
+  const std::string frozen = frozen_name(tensor.name);
+  if (!frozen.empty()) return frozen_->compare(frozen, {bytes.data(), bytes.size_bytes()}, pool_);
+  const std::string plain = plain_tensor_name(tensor.name), name = serving_name(tensor.name);
   CHECK(!name.empty());
   // A trainer that sends a tied tensor under both names sends it twice: the embedding counts.
   if (name != plain && table_->find(name) != nullptr) return ok_status();

@@ -57,7 +57,8 @@ class LiveWeights {
  private:
   // The name under which the model serves it; empty: it has no such tensor.
   std::string serving_name(const std::string& name) const;
-  bool is_frozen(const std::string& plain_name) const { return frozen_ != nullptr && frozen_->has(plain_name); }
+  // The name under which the tensor is frozen, a tied head's being the embedding's; empty: it is not.
+  std::string frozen_name(const std::string& name) const;
   Status problem_of(const TensorSpec& tensor) const;
   // Whether it stands for the tensors of single experts, and those.
   bool is_stacked(const TensorSpec& tensor) const;

@@ -203,16 +203,17 @@ Status check_weights_folder(const ModelOptions& options, const std::string& path
 }
 
 // A folder without a description of its processor is prepared for as the serving one.
-Status check_same_vision(const MediaFacts& serves, const std::string& path, const ModelConfig& config,
-                         const FrozenTensors& frozen, WeightStore& store) {
+Status check_same_media(const MediaFacts& serves, const std::string& path, const ModelConfig& config) {
   ASSIGN_OR_RETURN(const MediaFacts given, read_media_facts(path, config));
   const auto differs = [](const auto& a, const auto& b) { return a && b && !(a->patches == b->patches); };
   const bool samples = given.videos && serves.videos && !(given.videos->sampling == serves.videos->sampling);
   if (differs(given.pictures, serves.pictures) || differs(given.videos, serves.videos) || samples) {
     return invalid_argument("{}: its processor prepares pictures or videos otherwise; wanted as at the start", path);
   }
-  ThreadPool pool(1);
-  return frozen.compare(store, pool).with_prefix(path);
+  if (given.audio && serves.audio && !(given.audio->mel == serves.audio->mel)) {
+    return invalid_argument("{}: its processor prepares audio otherwise; wanted as at the start", path);
+  }
+  return ok_status();
 }
 
 // What can never fit is refused: the kernel would end this process while it loads, again and again. What does not fit
@@ -249,17 +250,18 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
   return load_weights(options, std::move(store), layers, progress, 1);
 }
 
-Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& config, FrozenTensors& frozen) {
-  if (!config.vision) return ok_status();
+Status read_frozen_tensors(const ModelOptions& options, FrozenParts parts, FrozenTensors& frozen) {
+  if (!parts.any()) return ok_status();
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
-  ASSIGN_OR_RETURN(frozen, FrozenTensors::read(store, pool));
+  ASSIGN_OR_RETURN(FrozenTensors read, FrozenTensors::read(store, parts, pool));
+  frozen.merge(std::move(read));
   return ok_status();
 }
 
 MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& config, const MediaFacts& media,
-                            std::shared_ptr<const FrozenTensors> frozen) {
-  return [serving, config, media, frozen = std::move(frozen)](
+                            std::shared_ptr<const FrozenTensors> frozen, CheckFolder check) {
+  return [serving, config, media, frozen = std::move(frozen), check = std::move(check)](
              const std::string& given, uint64_t version) -> Result<std::shared_ptr<const Model>> {
     const std::string& path = given.empty() ? weights_folder(serving) : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
@@ -267,7 +269,10 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
-    if (config.vision) RETURN_IF_ERROR(check_same_vision(media, path, config, *frozen, store));
+    RETURN_IF_ERROR(check_same_media(media, path, config));
+    if (check) RETURN_IF_ERROR(check(path).with_prefix(path));
+    ThreadPool pool(1);
+    if (frozen) RETURN_IF_ERROR(frozen->compare(store, pool).with_prefix(path));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;

@@ -43,18 +43,21 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
 Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, const LoadProgress& progress,
                                                   std::optional<LayerRange> layers = std::nullopt);
 
-// The vision tower of options.model, into `frozen`, for the two below: they take it empty, and it is filled while the
-// stage loads, here where the stage loads no tower (stages/media/tower_model.h). Nothing where the model takes text
-// only.
-Status read_frozen_tensors(const ModelOptions& options, const ModelConfig& config, FrozenTensors& frozen);
+// The tensors of `parts` of options.model, into `frozen`, for the two below: they take it empty, and it is filled while
+// the stage loads, here with what the stage does not load itself (stages/media/tower_model.h).
+Status read_frozen_tensors(const ModelOptions& options, FrozenParts parts, FrozenTensors& frozen);
+
+// What else a folder of new weights must meet, by its path; empty: nothing.
+using CheckFolder = std::function<Status(const std::string& path)>;
 
 // Makes the weights of another folder, in the same form, on one thread; an empty path: of the model's own. The folder
 // lies below options.weights_root or weights_snapshot_dir, or is the model's own; kPermissionDenied otherwise.
 // kInvalidArgument where its configuration is not `config`, that of the start; kResourceExhausted where the free memory
 // is less than the folder's weights, with both numbers. The packed cache is left as it is. A folder of a model that
-// takes pictures must prepare them as `media` does, that of the start, and have the `frozen` tensors of its tower.
+// takes pictures or audio must prepare them as `media` does, that of the start, and have the `frozen` tensors of the
+// parts beside its language model; null: there are none.
 MakeWeights make_weights_of(const ModelOptions& options, const ModelConfig& config, const MediaFacts& media,
-                            std::shared_ptr<const FrozenTensors> frozen);
+                            std::shared_ptr<const FrozenTensors> frozen, CheckFolder check = nullptr);
 
 // Quantizes and packs what a trainer sends as the serving weights were. kResourceExhausted as above.
 MakeLiveWeights make_live_weights_of(const ModelOptions& options, std::shared_ptr<const FrozenTensors> frozen);

@@ -133,7 +133,7 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
   Towers towers;
   if (facts.pictures) {
     ASSIGN_OR_RETURN(towers.vision, VisionTower::load(*config.vision, store, load));
-    if (frozen != nullptr) *frozen = FrozenTensors::of(towers.vision->weights());
+    if (frozen != nullptr) frozen->merge(FrozenTensors::of(towers.vision->weights()));
   }
   if (facts.audio) {
     ASSIGN_OR_RETURN(towers.audio, AudioTower::load(*config.audio, store, load));

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/mapped_file.h"
+#include "formats/same_config.h"
 #include "formats/weights.h"
 
 namespace millrace {
@@ -45,6 +47,12 @@ Result<bool> speaks(const std::string& text, const std::string& path) {
   return json_find(*root, "talker_config") != nullptr && json_find(*root, "code2wav_config") != nullptr;
 }
 
+// All fields of a talker but its two models.
+auto turns_and_voices(const TalkerConfig& c) {
+  return std::tie(c.code_groups, c.thinker_hidden_size, c.accept_hidden_layer, c.merge_size, c.turns, c.codec_eos,
+                  c.codec_nothink, c.codec_think_bos, c.codec_think_eos, c.codec_pad, c.codec_bos, c.speakers);
+}
+
 }  // namespace
 
 Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options) {
@@ -64,6 +72,18 @@ Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& optio
   ASSIGN_OR_RETURN(out.vocoder, parse_code2wav_config(text, path));
   RETURN_IF_ERROR(check_fits(out).with_prefix(path));
   return std::optional<SpeechConfig>(std::move(out));
+}
+
+Status check_same_speech(const SpeechConfig& seen, const SpeechConfig& wanted) {
+  RETURN_IF_ERROR(check_same_config(seen.talker.text, wanted.talker.text).with_prefix("talker_config"));
+  RETURN_IF_ERROR(
+      check_same_config(seen.talker.predictor, wanted.talker.predictor).with_prefix("code_predictor_config"));
+  if (turns_and_voices(seen.talker) != turns_and_voices(wanted.talker)) {
+    return invalid_argument(
+        "config.json: talker_config has other ids, voices or sizes; wanted those of the start of the server");
+  }
+  if (seen.vocoder == wanted.vocoder) return ok_status();
+  return invalid_argument("config.json: code2wav_config is another one; wanted that of the start of the server");
 }
 
 std::vector<int32_t> suppressed_codes(const TalkerConfig& config) {

@@ -30,6 +30,10 @@ struct SpeechConfig {
 // Errors: those of both parsers; kInvalidArgument where the talker's codes are not the vocoder's.
 Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options);
 
+// Whether `seen` describes the talker and the vocoder that serve, `wanted`: weights are updated beside them, and they
+// stay. kInvalidArgument with what differs.
+Status check_same_speech(const SpeechConfig& seen, const SpeechConfig& wanted);
+
 // Ids of the talker that are never drawn: the special ones but the end.
 std::vector<int32_t> suppressed_codes(const TalkerConfig& config);
 
