@@ -89,7 +89,9 @@ def test_the_proxy_gives_the_answers_of_one_server(colocated, pair):
             found = [json.loads(text) for text in pool.map(through_the_proxy, range(24))]
         assert [(one["text"], one["meta_info"]["finish_reason"]) for one in found] == colocated
         tokens = [(one["meta_info"]["transferred_tokens"], one["meta_info"]["cached_tokens"]) for one in found]
-        assert all(transferred == cached > 200 for transferred, cached in tokens), (tokens, pair.p.output(), pair.d.output())
+        # On a machine that stands still for a lease, a prompt is computed once more: then nothing of it is transferred.
+        assert all(transferred == cached and (cached == 0 or cached > 200) for transferred, cached in tokens), (tokens, pair.p.output(), pair.d.output())
+        assert any(transferred > 200 for transferred, _ in tokens), (pair.p.output(), pair.d.output())
 
         # Streams and chats pass through too.
         chat = {"messages": [{"role": "user", "content": "Tell me a story. " * 60}], "max_tokens": 16, "temperature": 0}
