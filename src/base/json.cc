@@ -5,6 +5,8 @@
 #include <set>
 #include <vector>
 
+#include "base/utf8.h"
+
 namespace millrace {
 namespace {
 
@@ -155,9 +157,6 @@ Status json_read(const Json& object, std::string_view key, std::string& out) {
 void json_append_string(std::string& out, std::string_view text) {
   out.push_back('"');
   static constexpr char kHex[] = "0123456789abcdef";
-  auto continuation = [&](std::size_t i) {
-    return i < text.size() && (static_cast<unsigned char>(text[i]) & 0xC0) == 0x80;
-  };
   const auto plain = [](char c) { return c >= 0x20 && c < 0x7F && c != '"' && c != '\\'; };
   for (std::size_t i = 0; i < text.size();) {
     const std::size_t run = i;
@@ -190,24 +189,11 @@ void json_append_string(std::string& out, std::string_view text) {
       ++i;
       continue;
     }
-    // Well-formed sequences only (Unicode 15, table 3-7): no overlong forms, no surrogates, nothing above U+10FFFF.
-    std::size_t length = byte >= 0xF0 ? 4 : byte >= 0xE0 ? 3 : 2;
-    bool valid = byte >= 0xC2 && byte <= 0xF4;
-    for (std::size_t k = 1; valid && k < length; ++k) valid = continuation(i + k);
-    if (valid && length > 2) {
-      const auto second = static_cast<unsigned char>(text[i + 1]);
-      if ((byte == 0xE0 && second < 0xA0) || (byte == 0xED && second > 0x9F) || (byte == 0xF0 && second < 0x90) ||
-          (byte == 0xF4 && second > 0x8F)) {
-        valid = false;
-      }
-    }
-    if (valid) {
-      out.append(text.substr(i, length));
-      i += length;
-    } else {
-      out += "\xEF\xBF\xBD";
-      ++i;
-    }
+    const Utf8Unit unit = utf8_classify(text.substr(i));
+    const bool valid = unit.state == Utf8State::kComplete;
+    const std::size_t size = valid ? unit.size_bytes : 1;  // each byte that is none becomes a U+FFFD
+    out += valid ? text.substr(i, size) : kReplacementCharacter;
+    i += size;
   }
   out.push_back('"');
 }

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "base/clock.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {
@@ -30,13 +31,6 @@ bool is_followed() {
   tail().leased_until_ms = 0;
   tail().lines.clear();
   return false;
-}
-
-// At most `most` bytes, and no part of a character.
-std::string_view cut(std::string_view text, std::size_t most) {
-  if (text.size() <= most) return text;
-  while (most > 0 && (static_cast<unsigned char>(text[most]) & 0xC0) == 0x80) --most;
-  return text.substr(0, most);
 }
 
 }  // namespace
@@ -71,7 +65,7 @@ void add_to_log_tail(LogLevel level, std::string_view line) {
   std::lock_guard lock(tail().mutex);
   if (!is_followed()) return;
   if (tail().lines.size() == kMaxLogTailLines) tail().lines.pop_front();
-  tail().lines.push_back({++tail().last_number, now.count(), level, std::string(cut(line, kMaxLogTailBytes))});
+  tail().lines.push_back({++tail().last_number, now.count(), level, std::string(utf8_prefix(line, kMaxLogTailBytes))});
 }
 
 }  // namespace millrace

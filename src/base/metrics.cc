@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "base/status.h"
+#include "base/utf8.h"
 
 namespace millrace {
 
@@ -37,16 +38,9 @@ constexpr char kOther[] = "other";
 
 using LabelMap = prometheus::Labels;  // std::map<std::string, std::string>
 
-// At most kMaxLabelBytes, and no part of a UTF-8 character at the end.
-std::string cut(const std::string& value) {
-  std::size_t size = std::min(value.size(), kMaxLabelBytes);
-  while (size > 0 && size < value.size() && (static_cast<unsigned char>(value[size]) & 0xC0) == 0x80) --size;
-  return value.substr(0, size);
-}
-
 LabelMap label_map(const MetricLabels& labels) {
   LabelMap out;
-  for (const auto& [name, value] : labels) out[name] = cut(value);
+  for (const auto& [name, value] : labels) out[name] = std::string(utf8_prefix(value, kMaxLabelBytes));
   return out;
 }
 

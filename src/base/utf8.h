@@ -37,6 +37,13 @@ inline size_t utf8_before(std::string_view text, size_t at) {
   return at;
 }
 
+// The first `most` bytes of `text` at most, and no part of a character at their end.
+inline std::string_view utf8_prefix(std::string_view text, size_t most) {
+  if (text.size() <= most) return text;
+  while (most > 0 && utf8_is_continuation(text[most])) --most;
+  return text.substr(0, most);
+}
+
 void utf8_append(std::string& out, char32_t code_point);
 
 // The offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7), or npos.

@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "base/json.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {
@@ -326,10 +327,7 @@ std::string quoted_name(std::string_view name) {
     json_append_string(out, name);
     return out;
   }
-  // Cut before a continuation byte's character, so that the message stays UTF-8.
-  std::size_t cut = kMaxQuotedBytes;
-  while (cut > 0 && (static_cast<unsigned char>(name[cut]) & 0xC0) == 0x80) --cut;
-  json_append_string(out, name.substr(0, cut));
+  json_append_string(out, utf8_prefix(name, kMaxQuotedBytes));
   return out + fmt::format("... ({} bytes)", name.size());
 }
 

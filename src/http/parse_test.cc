@@ -78,18 +78,6 @@ TEST(TargetTest, PercentDecoding) {
   for (const char* bad : {"%", "%4", "%4g", "%g4", "%00", "a%"}) EXPECT_FALSE(percent_decode(bad, false, out)) << bad;
 }
 
-TEST(TargetTest, Utf8) {
-  // Sequences from the Unicode standard's table of well-formed UTF-8, and their neighbours.
-  for (const char* good : {"", "a", "\xC2\x80", "\xDF\xBF", "\xE0\xA0\x80", "\xED\x9F\xBF", "\xEE\x80\x80",
-                           "\xF0\x90\x80\x80", "\xF4\x8F\xBF\xBF"}) {
-    EXPECT_TRUE(is_valid_utf8(good)) << good;
-  }
-  for (const char* bad : {"\x80", "\xC0\xAF", "\xC1\xBF", "\xC2", "\xE0\x9F\xBF", "\xED\xA0\x80", "\xE1\x80",
-                          "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xF1\x80\x80", "\xFF"}) {
-    EXPECT_FALSE(is_valid_utf8(bad)) << bad;
-  }
-}
-
 TEST(TargetTest, LoopbackNames) {
   for (const char* name : {"localhost", "127.0.0.1", "127.1.2.3", "::1", "ui.localhost"})
     EXPECT_TRUE(is_loopback_name(name));

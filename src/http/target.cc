@@ -2,6 +2,8 @@
 
 #include <cstdint>
 
+#include "base/utf8.h"
+
 namespace millrace::http {
 namespace {
 
@@ -64,31 +66,6 @@ bool percent_decode(std::string_view text, bool plus_is_space, std::string& out)
   return true;
 }
 
-// The well-formed byte sequences of Unicode 15, table 3-7.
-bool is_valid_utf8(std::string_view text) {
-  size_t i = 0;
-  auto in = [&](size_t at, uint8_t low, uint8_t high) {
-    return at < text.size() && static_cast<uint8_t>(text[at]) >= low && static_cast<uint8_t>(text[at]) <= high;
-  };
-  while (i < text.size()) {
-    uint8_t lead = static_cast<uint8_t>(text[i]);
-    if (lead < 0x80) {
-      i += 1;
-    } else if (lead >= 0xC2 && lead <= 0xDF && in(i + 1, 0x80, 0xBF)) {
-      i += 2;
-    } else if (lead >= 0xE0 && lead <= 0xEF && in(i + 1, lead == 0xE0 ? 0xA0 : 0x80, lead == 0xED ? 0x9F : 0xBF) &&
-               in(i + 2, 0x80, 0xBF)) {
-      i += 3;
-    } else if (lead >= 0xF0 && lead <= 0xF4 && in(i + 1, lead == 0xF0 ? 0x90 : 0x80, lead == 0xF4 ? 0x8F : 0xBF) &&
-               in(i + 2, 0x80, 0xBF) && in(i + 3, 0x80, 0xBF)) {
-      i += 4;
-    } else {
-      return false;
-    }
-  }
-  return true;
-}
-
 std::string_view split_target(std::string_view target, std::vector<std::string>& segments, std::string& query) {
   segments.clear();
   query.clear();
@@ -108,7 +85,7 @@ std::string_view split_target(std::string_view target, std::vector<std::string>&
     size_t end = path.find('/', begin);
     std::string_view raw = path.substr(begin, end == std::string_view::npos ? end : end - begin);
     if (!percent_decode(raw, false, decoded)) return "the path has a malformed percent escape or %00";
-    if (!is_valid_utf8(decoded)) return "the path is not UTF-8";
+    if (utf8_find_invalid(decoded) != std::string_view::npos) return "the path is not UTF-8";
     if (has_dot_part(decoded)) return "the path has a '.' or '..' segment";
     segments.push_back(decoded);
     if (end == std::string_view::npos) return "";

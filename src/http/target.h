@@ -16,8 +16,6 @@ bool is_token(std::string_view text);
 // Decodes %XX into `out`. False on a truncated or non-hex escape or on %00. With `plus_is_space`, '+' becomes ' '.
 bool percent_decode(std::string_view text, bool plus_is_space, std::string& out);
 
-bool is_valid_utf8(std::string_view text);
-
 // Splits an origin-form target ("/a/b%20c?x=1") into decoded path segments and the raw query. Empty segments are kept,
 // so
 // "//v1" and "/v1/" differ from "/v1". On failure returns why: anything but '/' first, a fragment, a bad escape, %00,

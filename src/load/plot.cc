@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/xml_text.h"
 #include "load/report.h"
 
 namespace millrace::load {
@@ -14,20 +15,6 @@ constexpr int kPoints = 200;     // of a curve
 constexpr int kStretches = 100;  // that the test's time is cut into
 constexpr int kTicks = 4;
 constexpr double kLeastMs = 1e-3;  // the clock's step: a shorter gap is shown as this
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&') {
-      out += "&amp;";
-    } else if (c == '<') {
-      out += "&lt;";
-    } else if (static_cast<unsigned char>(c) >= 0x20) {
-      out += c;
-    }
-  }
-  return out;
-}
 
 // A round number of at least `value`: 1, 2 or 5 times a power of ten.
 double round_up(double value) {
@@ -191,7 +178,7 @@ std::string to_svg(const Summary& s, const PlotTitle& title, const std::vector<O
       R"(<rect width="100%" height="100%" fill="white"/><text x="20" y="24" font-size="15">{}</text>)"
       R"(<text x="20" y="42">{}</text>)"
       R"(<text x="20" y="58">{} requests, {} failed, {:.2f} requests/s, {:.1f} tokens/s out</text>)",
-      width, height, escaped(title.headline), escaped(title.options), s.requests, s.failed, s.requests_per_s,
+      width, height, xml_text(title.headline), xml_text(title.options), s.requests, s.failed, s.requests_per_s,
       s.answer_tokens_per_s);
   out += distribution(0, "Time to first token", std::move(first), s.ttft_ms, false);
   out += distribution(1, "Inter-token", std::move(gaps), s.inter_token_ms, true);

@@ -80,8 +80,8 @@ TEST(Plot, IsWellFormedForAnyOutcome) {
   for (const auto& each : {outcomes(), none, failed}) {
     const std::string svg = to_svg(summarize(each), {"a <title> & more", "and <options>"}, each);
     EXPECT_TRUE(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    EXPECT_NE(svg.find("a &lt;title> &amp; more"), std::string::npos);
-    EXPECT_NE(svg.find("and &lt;options>"), std::string::npos);
+    EXPECT_NE(svg.find("a &lt;title&gt; &amp; more"), std::string::npos);
+    EXPECT_NE(svg.find("and &lt;options&gt;"), std::string::npos);
     EXPECT_EQ(svg.find("nan"), std::string::npos);
     EXPECT_EQ(svg.find("inf"), std::string::npos);
     std::size_t open = 0, close = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/xml_text.h"
 #include "pipeline/spec.h"
 #include "pipeline/spec_text.h"
 
@@ -18,23 +19,6 @@ constexpr int kLegendTop = 44, kLegendLine = 18, kSampleWidth = 30, kItemGap = 1
 constexpr double kCharWidth = 7.2;  // of the legend's letters, at most: an item is placed by its length
 constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
                                   "#ede9fe", "#cffafe", "#ffedd5", "#f1f5f9"};
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '&')
-      out += "&amp;";
-    else if (c == '<')
-      out += "&lt;";
-    else if (c == '>')
-      out += "&gt;";
-    else if (c == '"')
-      out += "&quot;";
-    else
-      out += c;
-  }
-  return out;
-}
 
 struct EdgeStyle {
   const char* marker;
@@ -172,7 +156,7 @@ std::string marker(const EdgeStyle& style) {
 
 std::string draw_legend(const Layout& layout, std::string_view name) {
   std::string out =
-      fmt::format("<text x=\"{}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", kMargin, escaped(name));
+      fmt::format("<text x=\"{}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", kMargin, xml_text(name));
   for (const Item& item : layout.legend) {
     const int sample = item.style != nullptr ? kSampleWidth : 0;
     if (sample > 0) out += line(fmt::format("M{} {} h{}", item.x, item.y - 4, sample - 6), *item.style, false);
@@ -190,7 +174,7 @@ std::string box(const StageSpec& stage, const Box& at, bool entry, const char* f
       at.x, at.y, kBoxWidth, kBoxHeight, stage.terminal ? 26 : 7, fill, entry ? 2.4 : 1.2);
   const auto text = [&](int dy, const char* style, const std::string& shown) {
     out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" {}>{}</text>\n", middle, at.y + dy, style,
-                       escaped(shown));
+                       xml_text(shown));
   };
   text(21, "font-size=\"14\" font-weight=\"bold\"", stage.name);
   text(37, "font-size=\"11\"", worker_line(stage));

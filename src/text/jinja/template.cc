@@ -2,6 +2,7 @@
 
 #include <new>
 
+#include "base/utf8.h"
 #include "text/jinja/ast.h"
 #include "text/jinja/error.h"
 #include "text/jinja/parser.h"
@@ -38,7 +39,7 @@ Result<Template> Template::parse(std::string source, std::string_view name, cons
     return error(StatusCode::kTooLarge, "{} has {} bytes; the limit is {}", name, source.size(),
                  limits.max_source_bytes);
   }
-  if (!is_valid_utf8(source)) return invalid_argument("{} is not valid UTF-8", name);
+  if (utf8_find_invalid(source) != std::string_view::npos) return invalid_argument("{} is not valid UTF-8", name);
   auto parsed = std::make_unique<Parsed>();
   parsed->source = std::move(source);
   parsed->name = name;

@@ -107,13 +107,6 @@ void append_utf8(std::string& out, uint32_t c) {
   }
 }
 
-bool is_valid_utf8(std::string_view text) {
-  for (size_t at = 0; at < text.size();) {
-    if (next_code_point(text, at) >= kBadByte) return false;
-  }
-  return true;
-}
-
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }

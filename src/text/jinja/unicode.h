@@ -17,7 +17,6 @@ namespace millrace::jinja {
 uint32_t next_code_point(std::string_view text, size_t& at);
 void append_utf8(std::string& out, uint32_t code_point);
 
-bool is_valid_utf8(std::string_view text);
 bool is_ascii(std::string_view text);
 size_t count_code_points(std::string_view text);
 // The byte offset of the character with this index; text.size() when the index is past the end.
