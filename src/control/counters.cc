@@ -52,6 +52,7 @@ void count_other_version(uint64_t version, const std::string& peer) {
   g_bad_frames[static_cast<std::size_t>(BadFrame::kVersion)].fetch_add(1);
   {
     std::lock_guard lock(g_other_version_mutex);
+    // Each peer is logged once; the bound is for a peer that makes names up.
     if (g_other_version_peers.size() >= kMaxOtherVersionPeers) return;
     if (!g_other_version_peers.emplace(version, peer).second) return;
   }

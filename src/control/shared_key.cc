@@ -25,10 +25,12 @@ int digit_value(char c) {
   return -1;
 }
 
+// explicit_bzero(3): a memset() of memory that is not read again may be left out by the compiler.
 void wipe(std::string& text) { ::explicit_bzero(text.data(), text.size()); }
 
 Status check_mode(const std::string& path, int fd) {
   struct stat info;
+  // Of the open file and not of the path, which may name another file by now.
   if (::fstat(fd, &info) != 0) return internal_error("cannot look at {}: {}", path, ::strerror(errno));
   if (!S_ISREG(info.st_mode)) return invalid_argument("the key {} is not a regular file", path);
   if (info.st_uid != ::geteuid() && info.st_uid != 0) {
@@ -81,6 +83,7 @@ Result<SharedKey> SharedKey::load(const std::string& path) {
     return error(code, "cannot open the key {}: {}", path, ::strerror(errno));
   }
   RETURN_IF_ERROR(check_mode(path, file.get()));
+  // One byte more than the digits and a newline, so that a longer file is seen to be longer.
   std::string text(kHexDigits + 2, '\0');
   ssize_t got = ::read(file.get(), text.data(), text.size());
   if (got < 0) return internal_error("cannot read the key {}: {}", path, ::strerror(errno));
@@ -98,6 +101,7 @@ Status SharedKey::generate(const std::string& path) {
   if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
     return internal_error("no random bytes: {}", ::strerror(errno));
   }
+  // O_EXCL: of two processes that make a key one wins, and no link is followed to a file of another's choice.
   const FileDescriptor file(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
   if (file.get() < 0) {
     const StatusCode code = errno == EEXIST ? StatusCode::kConflict : StatusCode::kNotFound;
@@ -113,6 +117,7 @@ Status SharedKey::generate(const std::string& path) {
   wipe(text);
   ::explicit_bzero(bytes, sizeof bytes);
   if (written) return ok_status();
+  // A part of a key is no key, and the next try would find the path in use.
   ::unlink(path.c_str());
   return internal_error("cannot write the key {}: {}", path, ::strerror(problem));
 }

@@ -22,6 +22,8 @@ bool contains(const std::vector<uint64_t>& tokens, uint64_t token) {
 
 }  // namespace
 
+// The context is shut down by now: a zmq_poll() with a socket of it ends with ETERM, and wake() ends one that has only
+// the eventfd. zmq_ctx_term() comes later and waits for every socket that is not closed here.
 SocketService::~SocketService() {
   {
     std::lock_guard lock(mutex_);
@@ -31,11 +33,13 @@ SocketService::~SocketService() {
     wake();
     thread_.join();
   }
+  // A socket may move between threads with a full fence between (zmq_socket(3)): the lock and the join are such fences.
   for (Watched& never_seen : added_) zmq_close(never_seen.socket);
   if (wake_fd_ >= 0) ::close(wake_fd_);
 }
 
 Status SocketService::start() {
+  // The first socket starts the thread: a context without keys and monitors needs none.
   if (thread_.joinable()) return ok_status();
   wake_fd_ = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (wake_fd_ < 0) return internal_error("no eventfd for the control plane: {}", std::strerror(errno));
@@ -68,6 +72,8 @@ void SocketService::remove_socket(uint64_t token) {
   if (!contains(known_, token)) return;
   removed_.push_back(token);
   wake();
+  // Until the callback is destroyed: what it names may be freed when this returns. Never called from a callback, which
+  // would wait for itself.
   gone_.wait(lock, [&] { return !contains(known_, token); });
 }
 
@@ -77,6 +83,8 @@ Status SocketService::authenticate() {
     if (authenticates_) return ok_status();
     authenticates_ = true;
   }
+  // Without the lock, as add_socket() takes it. ZAP allows one handler in a context (RFC 27), so the flag is set first
+  // and a second caller binds none.
   Result<void*> handler = open_zap_handler(context_);
   Status status = handler.ok() ? add_socket(*handler, answer_zap).status() : handler.status();
   if (status.ok()) return status;
@@ -86,6 +94,7 @@ Status SocketService::authenticate() {
   return status;
 }
 
+// Additions first: a socket that was added and removed since is closed as the others are.
 void SocketService::apply_changes(std::vector<Watched>& live) {
   std::lock_guard lock(mutex_);
   for (Watched& added : added_) live.push_back(std::move(added));
@@ -105,6 +114,7 @@ void SocketService::apply_changes(std::vector<Watched>& live) {
 bool SocketService::wait_and_serve(std::vector<Watched>& live) {
   std::vector<zmq_pollitem_t> items{{nullptr, wake_fd_, ZMQ_POLLIN, 0}};
   for (const Watched& watched : live) items.push_back({watched.socket, 0, ZMQ_POLLIN, 0});
+  // Without the lock: add_socket() and remove_socket() write to the eventfd to end it.
   if (zmq_poll(items.data(), static_cast<int>(items.size()), kIdleWaitMs) < 0) return zmq_errno() == EINTR;
   if (items[0].revents != 0) {
     uint64_t wakes;
@@ -117,6 +127,7 @@ bool SocketService::wait_and_serve(std::vector<Watched>& live) {
   }
   std::lock_guard lock(mutex_);
   std::erase_if(live, [this](const Watched& watched) {
+    // Its callback goes with it, and remove_socket() may return.
     if (watched.socket == nullptr) std::erase(known_, watched.token);
     return watched.socket == nullptr;
   });
@@ -132,6 +143,7 @@ void SocketService::run() {
   for (Watched& watched : live) zmq_close(watched.socket);
   std::lock_guard lock(mutex_);
   stopping_ = true;
+  // Also where the context ended first: a thread that waits in remove_socket() has nothing left to wait for.
   known_.clear();
   gone_.notify_all();
 }

@@ -12,12 +12,15 @@ namespace millrace {
 bool put_inline(const std::vector<SharedBytes>& parts, wire::Payload& payload) {
   std::size_t total = 0;
   bool host = true;
+  // Filled also where a relay carries the parts: the receiver gets them by these sizes.
   payload.part_bytes.clear();
   for (const SharedBytes& part : parts) {
     payload.part_bytes.push_back(part.size_bytes());
     total += part.size_bytes();
     host = host && part.device() == Device::kHost;
   }
+  // A message is copied by the processor and into every queue on its way, so large parts and device memory go by a
+  // relay.
   if (total > wire::kMaxInlineBytes || !host) return false;
   std::string& bytes = payload.inline_bytes.bytes;
   bytes.clear();
@@ -34,6 +37,7 @@ Result<Value> restore_inline(const wire::Payload& payload) {
   std::vector<SharedBytes> parts;
   std::size_t at = 0;
   for (const uint64_t size : payload.part_bytes) {
+    // By subtraction: the sizes are a peer's. Nothing is allocated before the bytes are known to be here.
     if (size > bytes.size() - at) {
       return invalid_argument("inline_bytes has {} bytes; wanted {} more for part {}", bytes.size(), size,
                               parts.size());

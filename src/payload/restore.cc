@@ -11,6 +11,8 @@ namespace millrace {
 namespace {
 
 // Where a tensor's bytes are in the parts; all of its description is checked but the path.
+// In the sequence in which each check relies on the one before: the dtype's size, the shape's bytes, then the range in
+// the part.
 Result<SharedTensor> make_tensor(const wire::TensorInfo& info, const std::vector<SharedBytes>& parts) {
   if (info.path.size() > wire::kMaxPathBytes) {
     return invalid_argument("a path of {} bytes; wanted at most {}", info.path.size(), wire::kMaxPathBytes);
@@ -20,6 +22,7 @@ Result<SharedTensor> make_tensor(const wire::TensorInfo& info, const std::vector
   if (info.shape.size() > kMaxDims) return invalid_argument("rank {}; wanted at most {}", info.shape.size(), kMaxDims);
   ASSIGN_OR_RETURN(const std::size_t wanted, checked_bytes(info.shape.data(), info.shape.size(), dtype_size(*dtype)));
   SharedTensor tensor{.dtype = *dtype};
+  // At most kMaxDims, checked above: a Shape has a fixed array.
   for (const int64_t extent : info.shape) tensor.shape.push_back(extent);
   if (info.size != wanted) {
     return invalid_argument("{} bytes for {} {}; wanted {}", info.size, info.dtype, tensor.shape.to_string(), wanted);
@@ -30,9 +33,12 @@ Result<SharedTensor> make_tensor(const wire::TensorInfo& info, const std::vector
   }
   if (info.part >= parts.size()) return invalid_argument("part {}; wanted one below {}", info.part, parts.size());
   const SharedBytes& part = parts[info.part];
+  // By subtraction, as the sum of two numbers of a peer may wrap.
   if (info.offset > part.size_bytes() || info.size > part.size_bytes() - info.offset) {
     return invalid_argument("{} bytes at offset {} of a part that has {}", info.size, info.offset, part.size_bytes());
   }
+  // Both: the offset by itself, so that a payload is good or bad for every receiver alike, and the address, for a part
+  // that begins unaligned here.
   const auto address = reinterpret_cast<uintptr_t>(part.data()) + info.offset;
   if (info.offset % dtype_size(*dtype) || address % dtype_size(*dtype)) {
     return invalid_argument("offset {} is unaligned for {}; wanted a multiple of {} in an aligned part", info.offset,
@@ -49,6 +55,8 @@ Status check_ranges(const std::vector<wire::TensorInfo>& infos, std::size_t part
     if (info.size > 0) ranges.push_back(&info);
   }
   const auto key = [](const wire::TensorInfo* info) { return std::tuple(info->part, info->offset, info->size); };
+  // Sorted by part, offset and size: two ranges that overlap have an overlapping pair of neighbours, so one walk finds
+  // it.
   std::sort(ranges.begin(), ranges.end(), [&](auto* a, auto* b) { return key(a) < key(b); });
   std::size_t parts_seen = 0;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
@@ -71,6 +79,7 @@ class Restorer {
       : in_({tree.data(), tree.size()}), infos_(infos), tensors_(std::move(tensors)), used_(infos.size()) {}
 
   Status all(Value& out) {
+    // The root. The others are counted by the container that declares them.
     nodes_ = 1;
     RETURN_IF_ERROR(read(out, 0).with_prefix(path_.where()));
     if (!in_.at_end()) return invalid_argument("bytes from {} on, after the end of the tree", in_.position());
@@ -80,6 +89,7 @@ class Restorer {
   }
 
  private:
+  // Recursive, to kMaxValueDepth at most. On an error path_ stays where the error is, for the message.
   Status read(Value& out, int depth) {
     using enum wire::MsgpackType;
     switch (in_.peek()) {
@@ -139,6 +149,7 @@ class Restorer {
   }
 
   Status read_list(Value& out, int depth) {
+    // nodes_ never exceeds the limit, as array() and map() refuse more than what is left.
     const auto entries = in_.array(kMaxValueNodes - nodes_);
     RETURN_IF_ERROR(open_container(entries, depth));
     ValueList list(*entries);
@@ -160,6 +171,7 @@ class Restorer {
     for (auto& [key, value] : map) {
       ASSIGN_OR_RETURN(const std::string_view read_key, in_.string(wire::kMaxPathBytes));
       RETURN_IF_ERROR(check_key(read_key));
+      // Views into the tree, which the caller keeps until restore() returns.
       keys.push_back(read_key);
       key = read_key;
       const std::size_t mark = path_.enter_key(key);
@@ -181,10 +193,13 @@ class Restorer {
     for (const char byte : ext.bytes) index = index << 8 | static_cast<uint8_t>(byte);
     if (index >= infos_.size()) return invalid_argument("tensor {}; wanted one below {}", index, infos_.size());
     if (used_[index]) return invalid_argument("tensor {} for the second time; wanted it once", index);
+    // A stage finds tensors by path without reading the tree; a list that disagrees with the tree would give it
+    // another's bytes.
     if (infos_[index].path != path_.text()) {
       return invalid_argument("tensor {}, whose path is stated as \"{}\"", index, shown(infos_[index].path));
     }
     used_[index] = true;
+    // Moved out: used_ keeps a second reference to it from coming here.
     out = std::move(tensors_[index]);
     return ok_status();
   }
@@ -206,12 +221,14 @@ Result<Value> restore_checked(std::string_view tree, const std::vector<wire::Ten
     return invalid_argument("{} tensors; wanted at most {}", infos.size(), kMaxValueTensors);
   }
   std::vector<SharedTensor> tensors;
+  // Behind the limit above, so a count of a peer's allocates a bounded amount.
   tensors.reserve(infos.size());
   for (const wire::TensorInfo& info : infos) {
     auto tensor = make_tensor(info, parts);
     RETURN_IF_ERROR(tensor.status().with_prefix("tensor " + shown(info.path)));
     tensors.push_back(std::move(*tensor));
   }
+  // Behind make_tensor(), which has refused offsets and sizes whose sum wraps.
   RETURN_IF_ERROR(check_ranges(infos, parts.size()));
   Value value;
   RETURN_IF_ERROR(Restorer(tree, infos, std::move(tensors)).all(value));

@@ -47,6 +47,7 @@ Status check_key(std::string_view key) {
 Status check_unique(const std::vector<std::string_view>& keys) {
   const std::string_view* twice = nullptr;
   std::vector<std::string_view> sorted;
+  // Most maps are small: for them the comparisons cost less than the allocation of a copy.
   if (keys.size() <= kFewKeys) {
     for (std::size_t i = 1; i < keys.size() && !twice; ++i) {
       for (std::size_t j = 0; j < i; ++j) {
@@ -65,10 +66,13 @@ Status check_unique(const std::vector<std::string_view>& keys) {
 
 Result<std::size_t> checked_bytes(const int64_t* extents, std::size_t rank, std::size_t element_bytes) {
   uint64_t elements = 1;
+  // The product of the extents that are not 0, so that [2^40, 2^40, 0] is refused although it has no bytes: code that
+  // multiplies the extents from the left would overflow.
   uint64_t without_zeros = element_bytes;
   for (std::size_t i = 0; i < rank; ++i) {
     if (extents[i] < 0) return invalid_argument("extent {} of the shape is {}; wanted at least 0", i, extents[i]);
     const auto extent = static_cast<uint64_t>(extents[i]);
+    // May wrap, but then the check below refuses the shape.
     elements *= extent;
     if (extent > 0 && without_zeros > wire::kMaxPartBytes / extent) {
       return error(StatusCode::kTooLarge, "a shape of more than {} bytes; wanted at most so many", wire::kMaxPartBytes);

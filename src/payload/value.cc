@@ -10,6 +10,8 @@ namespace {
 bool same(std::monostate, std::monostate) { return true; }
 bool same(bool a, bool b) { return a == b; }
 bool same(int64_t a, int64_t b) { return a == b; }
+// By bits, so that NaN equals itself and -0.0 differs from 0.0: the value that was sent, and not one that compares
+// equal.
 bool same(double a, double b) { return std::bit_cast<uint64_t>(a) == std::bit_cast<uint64_t>(b); }
 bool same(const std::string& a, const std::string& b) { return a == b; }
 bool same(const ValueBytes& a, const ValueBytes& b) { return a == b; }
@@ -18,6 +20,7 @@ bool same(const SharedTensor& a, const SharedTensor& b) {
   const SharedBytes& x = a.bytes;
   const SharedBytes& y = b.bytes;
   if (a.dtype != b.dtype || !(a.shape == b.shape) || x.size_bytes() != y.size_bytes()) return false;
+  // The same block needs no look, and may be where the processor cannot look.
   if (x.empty() || (x.data() == y.data() && x.device() == y.device())) return true;
   if (x.device() != Device::kHost || y.device() != Device::kHost) return false;
   return std::memcmp(x.data(), y.data(), x.size_bytes()) == 0;
@@ -37,6 +40,7 @@ bool same(const ValueMap& a, const ValueMap& b) {
 const Value* Value::find(std::string_view key) const {
   const auto* map = get<ValueMap>();
   if (!map) return nullptr;
+  // In sequence: maps of payloads are small and keep their sequence; an index would cost more to build than it saves.
   for (const auto& [name, value] : *map) {
     if (name == key) return &value;
   }
@@ -66,6 +70,7 @@ bool same_bits(const Value& a, const Value& b) {
 }
 
 std::string_view kind_name(const Value& value) {
+  // In the sequence of Value::Any.
   static constexpr std::string_view kNames[] = {"null",  "boolean", "integer", "number", "string",
                                                 "bytes", "list",    "map",     "tensor"};
   static_assert(std::size(kNames) == std::variant_size_v<Value::Any>);

@@ -15,6 +15,7 @@ static_assert(std::endian::native == std::endian::little, "the layout is written
 constexpr char kMagic[4] = {'M', 'R', 'L', 'Y'};
 constexpr uint8_t kVersion = 1;
 
+// The layout of descriptor.h, field by field; the assertion below it sees that the compiler adds no padding.
 struct Head {
   char magic[4];
   uint8_t version;
@@ -45,6 +46,8 @@ std::string_view name_of(const Head& head) {
   return {head.backend, length};
 }
 
+// In the sequence of what is most likely wrong: other bytes, another version, another relay. The checksum comes later,
+// since an unknown version may have it elsewhere.
 Status check_head(const Head& head, std::string_view backend) {
   if (std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0) {
     return invalid_argument("the descriptor does not begin with \"MRLY\"");
@@ -55,6 +58,8 @@ Status check_head(const Head& head, std::string_view backend) {
   if (head.zeros[0] != 0 || head.zeros[1] != 0 || head.zeros[2] != 0 || head.zero != 0) {
     return invalid_argument("the descriptor's reserved bytes are not 0");
   }
+  // Also "" for a name with bytes behind its end, which no backend has: two descriptors that differ never mean the
+  // same.
   if (name_of(head) != backend) return invalid_argument("the descriptor is of another relay; wanted '{}'", backend);
   if (head.parts == 0 || head.parts > kMaxRelayParts) {
     return invalid_argument("the descriptor has {} parts; wanted 1..{}", head.parts, kMaxRelayParts);
@@ -72,6 +77,8 @@ std::vector<std::size_t> part_sizes(std::span<const SharedBytes> parts) {
   return sizes;
 }
 
+// The sum may wrap for hostile sizes of a get. SessionRelay::check_total() bounds them one by one, and sizes that come
+// by the wire are at most wire::kMaxPartBytes each.
 void describe_sizes(std::span<const std::size_t> sizes, Descriptor& descriptor) {
   descriptor.parts = static_cast<uint32_t>(sizes.size());
   descriptor.bytes = 0;
@@ -80,6 +87,7 @@ void describe_sizes(std::span<const std::size_t> sizes, Descriptor& descriptor) 
 }
 
 std::string encode_descriptor(const Descriptor& descriptor) {
+  // The sizes bound what the other side copies; a tail that is too long is a bug of its backend, not of a peer.
   CHECK(descriptor.backend.size() <= kMaxBackendNameBytes && descriptor.tail.size() <= kMaxDescriptorTailBytes);
   CHECK(descriptor.parts >= 1 && descriptor.parts <= kMaxRelayParts && descriptor.op.value != 0);
   Head head{};
@@ -108,13 +116,16 @@ Result<Descriptor> decode_descriptor(std::string_view bytes, std::string_view ba
                             wire::kMaxDescriptorBytes);
   }
   Head head;
+  // Copied out, as a descriptor in a message has no alignment.
   std::memcpy(&head, bytes.data(), sizeof(head));
   RETURN_IF_ERROR(check_head(head, backend));
+  // First the limit, so that the sum beside it cannot wrap.
   if (head.tail_bytes > kMaxDescriptorTailBytes || bytes.size() != sizeof(Head) + head.tail_bytes + kSumBytes) {
     return invalid_argument("the descriptor has {} bytes; its tail should have {}", bytes.size(), head.tail_bytes);
   }
   uint64_t sum = 0;
   std::memcpy(&sum, bytes.data() + bytes.size() - kSumBytes, kSumBytes);
+  // For damage alone; a backend still looks up what is named, see descriptor.h.
   if (sum != XXH3_64bits(bytes.data(), bytes.size() - kSumBytes)) {
     return invalid_argument("the descriptor's checksum is wrong");
   }
@@ -132,6 +143,8 @@ Result<Descriptor> decode_descriptor(std::string_view bytes, std::string_view ba
   return descriptor;
 }
 
+// The sizes come with the control message, and the memory of the get is made for them: where they are not those of the
+// put, nothing is fetched.
 Status check_sizes(const Descriptor& descriptor, std::span<const std::size_t> sizes) {
   if (sizes.size() != descriptor.parts) {
     return invalid_argument("the get names {} parts; the put has {}", sizes.size(), descriptor.parts);

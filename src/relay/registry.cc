@@ -55,6 +55,8 @@ std::vector<std::string> relay_names() {
 }
 
 std::vector<RelayInfo> list_relays(const RelayOptions& options) {
+  // A backend is available if one can be made. A small pool, as shared memory of the real size might not be free beside
+  // the relays that run.
   RelayOptions probe = options;
   probe.pool_bytes = kProbePoolBytes;
   probe.credits = kProbeCredits;
@@ -83,6 +85,9 @@ Result<std::unique_ptr<Relay>> make_relay(std::string_view name, const RelayOpti
 
 const std::string& host_id() {
   static const std::string id = [] {
+    // Two processes share memory only where all of these agree: abstract sockets belong to a network namespace, System
+    // V memory to an IPC namespace, reads of another process's memory need its pid, and peers of another user are
+    // refused.
     const uint64_t facts[] = {boot_hash(), namespace_inode("/proc/self/ns/pid"), namespace_inode("/proc/self/ns/net"),
                               namespace_inode("/proc/self/ns/ipc"), static_cast<uint64_t>(::geteuid())};
     // Without a boot id two hosts cannot be distinguished.

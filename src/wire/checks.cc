@@ -30,12 +30,15 @@ Status check_origin(const Origin& from, bool coordinator) {
   return check_name("from.stage", from.stage);
 }
 
+// A receiver acts on the presence of a failure, and its code goes to a client as an HTTP status: an error with "ok" in
+// it would be both.
 Status check_failure(const char* field, const std::optional<Failure>& failure) {
   if (!failure || failure->code != StatusCode::kOk) return ok_status();
   return invalid_argument("{} has the code 0 (ok); wanted an error's", field);
 }
 
 Status check_names(const char* what, const std::vector<std::string>& names) {
+  // Each with each: at most kMaxTerminals or kMaxSources of them.
   for (std::size_t i = 0; i < names.size(); ++i) {
     RETURN_IF_ERROR(check_name(fmt::format("a {}", what), names[i]));
     const auto end = names.begin() + static_cast<std::ptrdiff_t>(i);
@@ -49,6 +52,7 @@ Status check_names(const char* what, const std::vector<std::string>& names) {
 Status check_traceparent(const std::string& text) {
   if (text.empty()) return ok_status();
   const auto context = parse_traceparent(text);
+  // In the one form that make_traceparent() writes: what a stage sends on is what it got.
   if (context && context->sampled && text == make_traceparent(context->trace_id, context->span_id)) return ok_status();
   return invalid_argument("traceparent is \"{}\"; wanted 00-TRACE-SPAN-01 of hexadecimal ids, or nothing",
                           utf8_repair(text));

@@ -6,6 +6,8 @@ namespace millrace::wire {
 namespace {
 
 Status check_opening(const Chunk& chunk, bool to_coordinator) {
+  // Chunk 0 begins a stream at a stage that may not know the request yet: the opening has what a Submit would. The
+  // coordinator has that itself, and a repeated opening in a later chunk could contradict the first.
   const bool wanted = !to_coordinator && is_numbered(chunk.body) && chunk.seq == 0;
   if (chunk.opening.has_value() != wanted) {
     return invalid_argument("chunk {} {} an opening; wanted one in chunk 0 to a stage, and only there", chunk.seq,
@@ -46,6 +48,7 @@ const Payload* payload_of(const ChunkBody& body) {
 }
 
 Status validate(const Chunk& chunk, bool to_coordinator) {
+  // A Failure or an InputsComplete has no position in the sequence of its edge.
   if (!is_numbered(chunk.body) && chunk.seq != 0) {
     return invalid_argument("seq is {} of a chunk without a number; wanted 0", chunk.seq);
   }
@@ -57,6 +60,7 @@ Status validate(const ChunkBatch& message) {
   RETURN_IF_ERROR(check_origin(message.from, false));
   if (!message.to.empty()) RETURN_IF_ERROR(check_name("to", message.to));
   for (std::size_t i = 0; i < message.chunks.size(); ++i) {
+    // `to` is empty where the coordinator is meant.
     Status status = validate(message.chunks[i], message.to.empty());
     if (!status.ok()) return status.with_prefix(fmt::format("chunk {} of the batch", i));
   }

@@ -32,8 +32,10 @@ Status validate(const FeaturesPart& message) {
     return invalid_argument("{} sets of {} values; wanted at most {} of {}", message.sets, message.hidden_size,
                             kMaxFeatureSets, kMaxFeatureWidth);
   }
+  // No overflow: the sets and the width are bounded above, to 2^26 together, and rows has 31 bits.
   const int64_t all = int64_t{message.sets} * message.rows * message.hidden_size;
   const auto values = static_cast<int64_t>(bytes / sizeof(float));
+  // By subtraction, as first + values may wrap; `values` is at most the size of a message.
   if (bytes % sizeof(float) != 0 || values < 1 || message.first < 0 || message.first > all - values) {
     return invalid_argument("{} bytes of features from value {} on; wanted f32 values inside [0, {})", bytes,
                             message.first, all);

@@ -12,10 +12,12 @@ namespace {
 Status check_tensor(const TensorInfo& info, const std::vector<uint64_t>& part_bytes) {
   RETURN_IF_ERROR(check_text("path", info.path));
   const auto letter = [](char c) { return (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'); };
+  // A shape of it, not a list: which names are dtypes is for restore() to know, and a stage passes on what it does not.
   if (info.dtype.empty() || !std::all_of(info.dtype.begin(), info.dtype.end(), letter)) {
     return invalid_argument("dtype is \"{}\"; wanted capitals and digits", utf8_repair(info.dtype));
   }
   for (const int64_t extent : info.shape) RETURN_IF_ERROR(check_not_negative("an extent", extent));
+  // One form for tensors without bytes, so that equal payloads are equal messages.
   if (info.size == 0) {
     if (info.part == 0 && info.offset == 0) return ok_status();
     return invalid_argument("part {}, offset {} of a tensor without bytes; wanted 0, 0", info.part, info.offset);
@@ -24,24 +26,29 @@ Status check_tensor(const TensorInfo& info, const std::vector<uint64_t>& part_by
     return invalid_argument("part {}; wanted one below {}", info.part, part_bytes.size());
   }
   const uint64_t part = part_bytes[info.part];
+  // By subtraction: the sum of two numbers of a peer may wrap.
   if (info.offset <= part && info.size <= part - info.offset) return ok_status();
   return invalid_argument("{} bytes at offset {} of part {}, which has {}", info.size, info.offset, info.part, part);
 }
 
 // Of a payload whose bytes are all in the message.
 Status check_inline(const Payload& payload) {
+  // No overflow: kMaxParts times kMaxPartBytes is 2^52.
   uint64_t total = 0;
   for (const uint64_t bytes : payload.part_bytes) total += bytes;
   if (total != payload.inline_bytes.bytes.size()) {
     return invalid_argument("inline_bytes has {} bytes for parts of {}; wanted as many",
                             payload.inline_bytes.bytes.size(), total);
   }
+  // Exactly one way to the bytes. With two a receiver would have to choose, and could choose otherwise than the
+  // sender's lease expects.
   if (payload.relay.empty() && payload.descriptor.bytes.empty()) return ok_status();
   return invalid_argument("relay \"{}\" and a descriptor of {} bytes {}; wanted neither", utf8_repair(payload.relay),
                           payload.descriptor.bytes.size(),
                           payload.part_bytes.empty() ? "without a part" : "beside inline_bytes");
 }
 
+// What is printed or logged must be text; the endpoint is parsed when it is connected to.
 Status check_peer(const Peer& peer) {
   RETURN_IF_ERROR(check_name("stage", peer.stage));
   RETURN_IF_ERROR(check_text("endpoint", peer.endpoint));
@@ -74,6 +81,7 @@ Status validate(const Payload& payload) {
       return invalid_argument("part {} has {} bytes; wanted 1 to {}", i, payload.part_bytes[i], kMaxPartBytes);
     }
   }
+  // A part that no tensor uses would be put, fetched and released for nothing, and never be noticed.
   std::vector<bool> used(payload.part_bytes.size());
   for (std::size_t i = 0; i < payload.tensors.size(); ++i) {
     const TensorInfo& info = payload.tensors[i];
@@ -85,6 +93,7 @@ Status validate(const Payload& payload) {
   if (const auto idle = std::find(used.begin(), used.end(), false); idle != used.end()) {
     return invalid_argument("part {} is no tensor's; wanted each part used", idle - used.begin());
   }
+  // Without parts too: inline_bytes, relay and descriptor must then be empty.
   if (used.empty() || !payload.inline_bytes.bytes.empty()) return check_inline(payload);
   RETURN_IF_ERROR(check_name("relay", payload.relay));
   if (!payload.descriptor.bytes.empty()) return ok_status();

@@ -15,6 +15,7 @@ Status check_id(const TransferId& id) {
 
 }  // namespace
 
+// The reader compares it before the pages go into its cache, from which other requests would read damaged ones.
 uint64_t kv_checksum(const KvPart& part) {
   FieldsChecksum sum;
   sum.add(part.id.text);
@@ -39,6 +40,7 @@ Status validate(const KvWant& message) {
     return invalid_argument("page_size is {}; wanted at least 1", message.format.page_size);
   }
   const auto page = static_cast<std::size_t>(message.format.page_size);
+  // Pages are shared whole or not at all: one that is full in part is computed by the reader.
   if (message.tokens.empty() || message.tokens.size() % page != 0) {
     return invalid_argument("{} tokens; wanted those of complete pages of {}", message.tokens.size(), page);
   }
@@ -55,6 +57,8 @@ Status validate(const KvPart& message) {
   if (message.layers < 1) return invalid_argument("layers is {}; wanted at least 1", message.layers);
   const std::size_t bytes = message.bytes.bytes.size(), descriptor = message.descriptor.bytes.size();
   if (message.relay.empty()) {
+    // How many bytes a page has only the receiver knows; at least one each, so that `pages` cannot make it reserve for
+    // nothing.
     if (message.pages >= 1 && static_cast<int64_t>(bytes) >= message.pages && descriptor == 0) return ok_status();
     return invalid_argument("{} pages with {} bytes and a descriptor of {}; wanted at least 1 page, with bytes alone",
                             message.pages, bytes, descriptor);

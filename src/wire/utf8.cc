@@ -32,6 +32,7 @@ std::size_t utf8_fault(std::string_view text) {
   std::size_t at = 0;
   while (at < text.size()) {
     uint64_t word = 0;
+    // Eight bytes at a time while all are ASCII, as most text is.
     if (text.size() - at >= sizeof(word)) {
       std::memcpy(&word, text.data() + at, sizeof(word));
       if ((word & 0x8080808080808080u) == 0) {
@@ -58,6 +59,7 @@ std::string utf8_repair(std::string_view text) {
     const std::size_t fault = utf8_fault(text);
     repaired += text.substr(0, fault);
     if (fault == text.size()) return repaired;
+    // One '?' for each byte at fault: the next byte may begin a character.
     repaired += '?';
     text.remove_prefix(fault + 1);
   }

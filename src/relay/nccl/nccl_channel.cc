@@ -30,6 +30,7 @@ NcclChannel::NcclChannel(Core& core, const Api& api, int device)
   traits_.frames = {.frame_bytes = kStagingBytes, .packed_bytes = kStagingBytes, .alone_bytes = kDirectBytes - 1};
   traits_.range_bytes = 0;  // a frame: nothing travels that was not asked for
   traits_.ranges_in_flight = 2;
+  // Calls of CUDA and NCCL may block, in the driver or while a library is loaded; deadlines must not wait for them.
   traits_.separate_deadlines = true;
 }
 
@@ -45,6 +46,7 @@ Status NcclChannel::check_put(const PutRequest& request) const {
     if (part.device() != Device::kCuda || part.empty()) continue;
     PointerAttributes attributes{};
     RETURN_IF_ERROR(api_.cuda("cudaPointerGetAttributes", api_.cudaPointerGetAttributes(&attributes, part.data())));
+    // Managed memory counts: NCCL takes it, and its pages come to the device with the first access.
     const bool in_device = attributes.type == kMemoryDevice || attributes.type == kMemoryManaged;
     if (!in_device || attributes.device != device_) {
       return invalid_argument("a part has memory of type {} on device {}; wanted device memory on {}", attributes.type,
@@ -70,6 +72,7 @@ Result<std::string> NcclChannel::store(Put& put) {
 Result<Target> NcclChannel::target_of(const Descriptor& descriptor) const {
   const std::size_t end = descriptor.tail.find(kEndOfEndpoint);
   const std::size_t bytes = end == std::string::npos ? 0 : descriptor.tail.size() - end - 1;
+  // The tail is a peer's, and the loop below reads a bit of it for each part.
   if (bytes != (descriptor.parts + 7) / 8) {
     return invalid_argument("the descriptor has {} bytes of addresses of its {} parts; wanted {}", bytes,
                             descriptor.parts, (descriptor.parts + 7) / 8);
@@ -93,6 +96,7 @@ Result<std::optional<Landing>> NcclChannel::make_memory(const GetRequest& reques
     used += round_up(request.sizes[i], on_device[i] ? kDeviceAlignment : kBufferAlignment);
   }
   const auto host = std::make_shared<Buffer>(host_bytes);
+  // Also where all device parts are empty: cudaMalloc() of 0 bytes gives null.
   ASSIGN_OR_RETURN(const std::shared_ptr<void> device,
                    make_device_memory(api_, std::max<std::size_t>(device_bytes, kDeviceAlignment)));
   Landing landing;
@@ -112,6 +116,7 @@ Status NcclChannel::JoinUser::on_frame(Link& link, const Header& header, std::sp
   if (header.type != FrameType::kJoin) return user_.on_frame(link, header, payload);
   Pair& pair = channel_.pairs_.at(&link);
   UniqueId id;
+  // A second JOIN would replace a communicator on which the device may be at work.
   if (pair.writes || pair.communicator != nullptr || payload.size() != sizeof(id)) {
     return invalid_argument("a JOIN of {} bytes came; wanted one of {}, once, from the writer", payload.size(),
                             sizeof(id));
@@ -133,10 +138,13 @@ void NcclChannel::JoinUser::on_ready(Link& link) {
   const auto start = [&]() -> Status {
     RETURN_IF_ERROR(channel_.api_.cuda("cudaSetDevice", channel_.api_.cudaSetDevice(channel_.device_)));
     RETURN_IF_ERROR(channel_.api_.nccl("ncclGetUniqueId", channel_.api_.ncclGetUniqueId(&id)));
+    // Before the writer joins: its join is over when the reader has joined as well, so the id must be on its way.
     RETURN_IF_ERROR(link.send(Header{.type = FrameType::kJoin, .length = sizeof(id.internal)},
                               std::as_bytes(std::span(id.internal))));
     return channel_.join(pair, id, 0);
   };
+  // Not closed here: this is a callback of the link that would be destroyed. close_broken() does it at the end of the
+  // turn.
   if (const Status joining = start(); !joining.ok()) channel_.broken_.emplace_back(&link, joining);
 }
 
@@ -147,11 +155,13 @@ bool NcclChannel::JoinUser::busy(const Link& link) const {
 
 // The communicator first: then nothing reads or writes any bytes, and the session may end gets and puts.
 void NcclChannel::JoinUser::on_lost(Link& link, const Status& why) {
+  // The pointer dangles after this call, and a new link may get the same address.
   std::erase_if(channel_.broken_, [&](const auto& entry) { return entry.first == &link; });
   const auto at = channel_.pairs_.find(&link);
   if (at == channel_.pairs_.end()) return user_.on_lost(link, why);
   at->second.communicator.reset();
   user_.on_lost(link, why);
+  // Each Fetch ends with one fetched(), see channel.h, also those that had not begun.
   while (!at->second.receives.empty()) {
     channel_.finish_receive(at->second, Status(StatusCode::kUnavailable, why.message()));
   }
@@ -161,6 +171,7 @@ void NcclChannel::JoinUser::on_lost(Link& link, const Status& why) {
 int64_t NcclChannel::nap_us() const {
   constexpr int64_t kDeviceNapUs = 50;  // between two looks at the device
   for (const auto& [link, pair] : pairs_) {
+    // The device gives no descriptor that epoll could wait for: completion is polled.
     if (pair.communicator != nullptr && pair.step != Step::kIdle) return kDeviceNapUs;
   }
   return -1;
@@ -169,6 +180,7 @@ int64_t NcclChannel::nap_us() const {
 void NcclChannel::close_broken() {
   while (!broken_.empty()) {
     const auto [link, why] = broken_.back();
+    // Copied out first: close() calls on_lost(), which erases from broken_.
     broken_.pop_back();
     sockets_.close(*link, error(StatusCode::kUnavailable, "{}", why.message()));
   }

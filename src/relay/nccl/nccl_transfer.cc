@@ -20,6 +20,8 @@ bool NcclChannel::poll() {
   return any;
 }
 
+// One operation at a time on a link, so a step's completion always belongs to the frame in `out` or to the first of
+// `receives`. After a step without a successor the next frame is begun in the same call.
 Status NcclChannel::progress(Pair& pair, bool& any) {
   if (pair.communicator == nullptr) return ok_status();
   if (pair.step != Step::kIdle) {
@@ -57,6 +59,7 @@ Status NcclChannel::start_send(Pair& pair) {
   const std::vector<Layout::Slice> slices = layout.slices(at, at + pair.out.header.length);
   const std::vector<SharedBytes>& parts = pair.out.put->request->parts;
   if (slices.empty()) return send(pair, nullptr);
+  // A part that stands alone is a frame by itself: no copy. Its memory stays by the hold in `out`.
   if (layout.alone(slices.front().part)) {
     return send(pair, parts[slices.front().part].data() + slices.front().offset);
   }
@@ -73,7 +76,9 @@ Status NcclChannel::send(Pair& pair, const std::byte* from) {
   Header grant = pair.out.header;
   grant.type = FrameType::kGrant;
   grant.flags = 0;
+  // A GRANT has the range in offset and extra, and no payload: a DATA header's length would be taken for one.
   grant.extra = std::exchange(grant.length, 0);
+  // Before the send is posted: it ends when the reader has posted its receive, which the GRANT makes it do.
   RETURN_IF_ERROR(pair.link->send(grant));
   if (grant.extra == 0) {  // a put without bytes
     pair.out = {};
@@ -90,6 +95,7 @@ Status NcclChannel::fetch(Link& link, const Header& header, std::span<const std:
   if (header.extra > kStagingBytes) {
     return internal_error("the writer announces a frame of {} bytes; wanted at most {}", header.extra, kStagingBytes);
   }
+  // Also of a get that is over: the writer has posted its send, and without the receive both devices would wait.
   pair.receives.push_back({fetch, header.extra});
   return ok_status();  // flush() starts it
 }
@@ -99,6 +105,8 @@ Status NcclChannel::start_receive(Pair& pair) {
   if (pair.receives.empty()) return ok_status();
   const auto& [fetch, size] = pair.receives.front();
   std::byte* to = pair.communicator->staging();
+  // Straight into the part only where the memory is the relay's own. A caller's memory is his again after `done`, which
+  // an operation on the device cannot be stopped for.
   if (fetch.layout != nullptr && !fetch.landing->direct) {
     const Layout::Slice first = fetch.layout->slices(fetch.offset, fetch.offset + fetch.size).front();
     if (fetch.layout->alone(first.part)) {
@@ -142,6 +150,7 @@ void NcclChannel::finish_receive(Pair& pair, const Status& status) {
   const Receive receive = pair.receives.front();
   pair.receives.pop_front();
   const bool pinned = std::exchange(pair.pinned, false);
+  // First the report, then the unpin: an end that waited for the pin finds the get as fetched() has left it.
   if (receive.fetch.layout != nullptr) core_.reader.fetched(receive.fetch, status);
   if (pinned) core_.table.unpin(receive.fetch.get);
 }

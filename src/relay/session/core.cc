@@ -14,10 +14,13 @@ constexpr int64_t kFarewellNapUs = 1'000;
 }  // namespace
 
 uint64_t key_of(const InstanceId& instance) {
+  // Half of the random number is enough to distinguish the instances behind one address; the lowest bit keeps it from
+  // 0, which stands for "not known".
   return load_u64(reinterpret_cast<const std::byte*>(instance.random.data())) | 1;
 }
 
 void copy_block(OpTable& table, const Fetch& fetch, const std::byte* block) {
+  // Memory of the relay's own needs no pin: the get, and with it the landing, stays until fetched().
   if (fetch.landing->direct && !table.pin(fetch.get)) return;
   for (std::size_t i = 0; i < fetch.layout->parts(); ++i) {
     const SharedBytes& part = fetch.landing->parts[i];
@@ -44,9 +47,11 @@ Core::Core(const RelayOptions& given)
       writer(*this),
       reader(*this) {}
 
+// Before the members go, as ended() calls the writer and posts to the loop.
 Core::~Core() { table.close(); }
 
 bool Core::ended(RelayOp op, bool is_put, const Status& status) {
+  // On any thread. The writer has a mutex for it; the state of a get is the loop's alone.
   if (is_put) return writer.ended(op, status);
   if (!status.ok()) {
     loop.post([this, op, code = status.code()] { reader.get_ended(op, code); });
@@ -56,6 +61,7 @@ bool Core::ended(RelayOp op, bool is_put, const Status& status) {
 
 void Core::stop() {
   stopping_.store(true);
+  // Only to wake it: running() is asked before each turn.
   loop.post([] {});
 }
 
@@ -72,6 +78,7 @@ bool Core::running() {
 bool Core::run() {
   loop.run(*this);
   const bool clean = channel->shut_down();
+  // Behind the channel: from here on nothing of the transport calls them, and they forget their links, which are gone.
   reader.clear();
   writer.clear();
   return clean;
@@ -93,6 +100,7 @@ int64_t Core::turn_end(int64_t now_ms) {
     due_ms_ = std::min({channel->check_time(now_ms), writer.check_time(now_ms), reader.check_time(now_ms)});
     if (next >= 0) due_ms_ = std::min(due_ms_, now_ms + std::max<int64_t>(next, 1));
   }
+  // A get that starts queues frames, and a flush that fails gives ranges back to be asked for anew: until neither does.
   do {
     reader.flush();
     channel->flush();

@@ -17,6 +17,7 @@ uint64_t load_bytes(const std::byte* at, std::size_t count) {
   return value;
 }
 
+// What a receiver allocates for a payload is bounded here, before any of it is read, for every channel alike.
 struct LengthRange {
   uint32_t min = 0;
   uint32_t max = 0;
@@ -25,6 +26,7 @@ struct LengthRange {
 LengthRange payload_range(FrameType type) {
   switch (type) {
     case FrameType::kHello:
+      // UCX sends its HELLO without a nonce; the handshake of the TCP connections asks for it.
       return {0, kMaxHelloBytes};
     case FrameType::kChallenge:
       return {kNonceBytes, kNonceBytes};
@@ -35,6 +37,7 @@ LengthRange payload_range(FrameType type) {
     case FrameType::kRequest:
       return {kRequestBytes, kRequestBytes};
     case FrameType::kData:
+      // Without the trailer. A channel may take less: TCP kFrameBytes.
       return {0, kMaxDataBytes};
     case FrameType::kRefuse:
       return {0, kMaxReasonBytes};
@@ -47,6 +50,7 @@ LengthRange payload_range(FrameType type) {
   }
 }
 
+// Refused, not ignored: a peer that sets a flag expects something of it.
 uint8_t allowed_flags(FrameType type) {
   switch (type) {
     case FrameType::kHello:
@@ -64,6 +68,7 @@ uint8_t allowed_flags(FrameType type) {
 
 }  // namespace
 
+// Byte by byte: the fields of a frame have no alignment, and compilers make one move of it on little-endian processors.
 void store_u64(std::byte* at, uint64_t value) { store_bytes(at, value, 8); }
 uint64_t load_u64(const std::byte* at) { return load_bytes(at, 8); }
 
@@ -86,6 +91,8 @@ HeaderBytes encode(const Header& header) {
   return out;
 }
 
+// The magic and the version first: a peer of another version may keep its checksum elsewhere, and must get
+// "unsupported", not "damaged".
 Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
   const uint64_t magic = load_bytes(&bytes[0], 4);
   if (magic != kMagic) return invalid_argument("magic is {:#010x}; wanted {:#010x}", magic, kMagic);
@@ -95,6 +102,8 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
     return error(StatusCode::kUnsupported, "version is {}; wanted {}", header.version, kVersion);
   }
   const uint64_t hash = load_u64(&bytes[56]);
+  // Not against a hostile peer, who can compute it. It finds a stream that is out of step and a header that was
+  // damaged, before a length in it is believed.
   if (hash != hash64(bytes.first(56))) return invalid_argument("the header's checksum is wrong");
   const auto type = static_cast<uint8_t>(bytes[6]);
   if (type < static_cast<uint8_t>(FrameType::kHello) || type > static_cast<uint8_t>(FrameType::kJoin)) {
@@ -114,6 +123,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
                             range.min, range.max);
   }
   header.code = static_cast<uint32_t>(load_bytes(&bytes[12], 4));
+  // So that a cast to StatusCode is a value of it.
   if (header.code > static_cast<uint32_t>(StatusCode::kInternal)) {
     return invalid_argument("code is {}; wanted 0 to {}", header.code, static_cast<int>(StatusCode::kInternal));
   }
@@ -136,6 +146,7 @@ RequestBody decode_request(std::span<const std::byte, kRequestBytes> bytes) {
   return {load_u64(&bytes[0]), load_u64(&bytes[8])};
 }
 
+// XXH3_createState() and not a member: the state must be aligned to 64 bytes, and xxhash.h stays out of the header.
 Hasher::Hasher() : state_(XXH3_createState()) {
   CHECK(state_ != nullptr);
   reset();
@@ -148,6 +159,7 @@ void Hasher::add(std::span<const std::byte> bytes) {
 uint64_t Hasher::digest() const { return XXH3_64bits_digest(static_cast<const XXH3_state_t*>(state_)); }
 
 std::string_view frame_type_name(FrameType type) {
+  // In the sequence of FrameType; 0 is none.
   static constexpr std::array<std::string_view, 15> kNames = {"0",       "HELLO", "CHALLENGE", "PROOF",   "WELCOME",
                                                               "REQUEST", "DATA",  "REFUSE",    "RELEASE", "PING",
                                                               "PONG",    "GRANT", "RELEASED",  "BYE",     "JOIN"};

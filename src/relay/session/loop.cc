@@ -46,6 +46,7 @@ Result<uint64_t> Loop::add(int fd, uint32_t events, Events callback) {
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
     return error(StatusCode::kUnavailable, "the relay cannot wait for a socket: {}", std::strerror(errno));
   }
+  // Shared, as a callback may remove itself while it runs, see wait().
   watched_[id] = {fd, std::make_shared<Events>(std::move(callback))};
   return id;
 }
@@ -66,6 +67,7 @@ void Loop::modify(uint64_t id, uint32_t events) {
 void Loop::remove(uint64_t id) {
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
+  // The events of this turn that are still to come name an id, not a descriptor: they find nothing.
   epoll_ctl(epoll_, EPOLL_CTL_DEL, it->second.fd, nullptr);
   watched_.erase(it);
 }
@@ -87,6 +89,8 @@ void Loop::post(std::function<void()> work) {
 }
 
 void Loop::wake_by(int64_t due_ms) {
+  // Enough without a lock: the op is open already. Either turn_end(), which run() calls after it has stored INT64_MAX,
+  // finds it, or this call reads INT64_MAX or the new time.
   if (due_ms < due_ms_.load()) wake();
 }
 
@@ -100,6 +104,7 @@ int Loop::wait(int64_t timeout_us) {
     timeout_us = 0;
   }
   const int timeout_ms = timeout_us < 0 ? -1 : static_cast<int>(timeout_us / 1000);
+  // EINTR gives -1, and so no events; run() goes round.
   const int count = epoll_wait(epoll_, events.data(), static_cast<int>(events.size()), timeout_ms);
   asleep_.store(false);
   for (int i = 0; i < count; ++i) {
@@ -119,17 +124,21 @@ int Loop::wait(int64_t timeout_us) {
 
 bool Loop::turn(LoopUser& user, int64_t timeout_us) {
   bool any = user.poll();
+  // Before the look at pending_: post() stores pending_ first and looks at asleep_ then. Both are sequentially
+  // consistent, so a post either is seen here or writes to the eventfd.
   if (timeout_us != 0) asleep_.store(true);
   if (any || pending_.load() || (timeout_us != 0 && !user.may_sleep())) timeout_us = 0;
   // Without descriptors of its own a channel is polled, and a look at them would only cost a call.
   if (timeout_us != 0 || !watched_.empty()) any = wait(timeout_us) > 0 || any;
   asleep_.store(false);
+  // Before the swap: what is posted after it sets the flag again, and at worst the next turn finds an empty list.
   if (!pending_.exchange(false)) return any;
   std::vector<std::function<void()>> work;
   {
     const std::lock_guard lock(mutex_);
     work.swap(posted_);
   }
+  // Without the mutex: the work posts more, which the next turn runs.
   for (const auto& one : work) one();
   return true;
 }
@@ -138,6 +147,7 @@ void Loop::run(LoopUser& user) {
   Spin spin;
   int64_t timeout_us = 0;
   while (user.running()) {
+    // A look without waiting first, so that spinning begins only where nothing is there.
     bool any = timeout_us != 0 && turn(user, 0);
     while (!any && timeout_us != 0 && user.running() && spin.again()) any = turn(user, 0);
     if (any || turn(user, timeout_us)) spin.happened();

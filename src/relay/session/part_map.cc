@@ -5,12 +5,14 @@
 namespace millrace::session {
 
 void PartMap::add(std::byte* data, std::size_t size) {
+  // So each run begins at another offset, and the search in fill() has one answer.
   if (size == 0) return;
   runs_.push_back({total_, data, size});
   total_ += size;
 }
 
 std::size_t PartMap::fill(uint64_t offset, uint64_t size, std::span<iovec> out) const {
+  // By subtraction: offset + size may wrap.
   CHECK(offset <= total_ && size <= total_ - offset);
   if (size == 0) return 0;
   auto run =

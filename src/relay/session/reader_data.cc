@@ -20,10 +20,14 @@ Status Reader::on_frame(Link& link, const Header& header, std::span<const std::b
 
 Status Reader::on_refuse(Link& link, const Header& header, std::span<const std::byte> payload) {
   Get* get = find(header.ticket);
+  // Tickets are numbers that a peer may guess: only the writer of the get may end it. Of a get that is over it is late,
+  // no fault.
   if (get == nullptr || get->remote != routes_.at(&link).remote || get->task.put != header.op) return ok_status();
   const RelayOp op = get->task.op;
   const auto code = static_cast<StatusCode>(header.code);
   const std::string_view text(reinterpret_cast<const char*>(payload.data()), payload.size());
+  // First here, then in the table, whose end_get() posts get_ended() to this loop: that finds nothing left to do. The
+  // table calls `done`, which may call get() on this thread.
   drop(header.ticket, StatusCode::kInvalidArgument);
   // What the writer did not want to give, and what ended while it was being read.
   if (code == StatusCode::kInvalidArgument) {
@@ -39,6 +43,7 @@ Reader::Flight* Reader::flight_of(Route& route, const Header& header) {
   const auto flight = std::find_if(route.flights.begin(), route.flights.end(), [&](const Flight& f) {
     if (f.ticket != header.ticket) return false;
     if (header.type == FrameType::kGrant) {
+      // A GRANT answers a REQUEST in whole; DATA may come in several frames, each of which must be missing.
       return f.range.offset == header.offset && f.range.end - f.range.offset == header.extra;
     }
     return f.gaps.fits(header.offset, header.length) ||
@@ -55,6 +60,7 @@ Status Reader::data_begin(Link& link, const Header& header) {
   route.have = 0;
   route.hasher->reset();
   Get* get = find(header.ticket);
+  // The bytes of a get that is over are still in the stream: they are read and dropped, and the link goes on.
   route.discard = get == nullptr || get->remote != route.remote;
   if (route.discard) return ok_status();
   const Flight* flight = flight_of(route, header);
@@ -79,6 +85,8 @@ Status Reader::broken(Get& get, const Status& why) {
 std::size_t Reader::data_space(Link& link, std::span<iovec> out) {
   Route& route = routes_.at(&link);
   const uint64_t left = route.frame.length - route.have;
+  // Looked up at each call, as other links' events in between may have ended the get. The pin is for one call alone, so
+  // that an end waits for one recvmsg() and not for the frame.
   const Get* get = route.discard ? nullptr : find(route.frame.ticket);
   if (get != nullptr && core_.table.pin(get->task.op)) {
     route.pinned = true;
@@ -95,6 +103,7 @@ void Reader::data_received(Link& link, std::size_t bytes) {
     route.pinned = false;
     const Get* get = find(route.frame.ticket);
     const RelayOp op{route.frame.ticket};
+    // Hashed where it lies, right after the kernel has written it, while it is in the cache.
     if ((route.frame.flags & kFlagChecksum) != 0 && get != nullptr) {
       std::array<iovec, 64> some{};
       for (uint64_t done = 0; done < bytes;) {
@@ -119,6 +128,7 @@ Status Reader::data_end(Link& link, uint64_t sum) {
     return broken(*get,
                   internal_error("bytes [{}, +{}) of the put came with a wrong checksum", frame.offset, frame.length));
   }
+  // Looked up again: requests that were sent since data_begin() may have moved the flights.
   Flight* flight = flight_of(route, frame);
   if (flight == nullptr) return ok_status();
   const bool empty = flight->range.offset == flight->range.end;
@@ -167,6 +177,8 @@ Status Reader::on_grant(Link& link, const Header& header, std::span<const std::b
     --get->fetching;
     --route.expected;
     get->by_frames = true;
+    // The writer granted what cannot be reached from here: the range is asked for once more, as DATA frames
+    // (kFlagInline).
     get->again.push_back({header.offset, header.offset + header.extra});
     startable_ = true;
     return ok_status();
@@ -182,6 +194,7 @@ void Reader::fetched(const Fetch& fetch, const Status& status, bool unproved) {
   const auto route = routes_.find(fetch.link);
   if (route != routes_.end() && route->second.id == fetch.route) --route->second.expected;
   --get.fetching;
+  // The get has ended meanwhile and waited for this: nothing is written for it any more, so the RELEASE may go.
   if (get.over) {
     if (get.fetching == 0) finish_drop(get, *get.over);
     return;
@@ -200,6 +213,7 @@ void Reader::fetched(const Fetch& fetch, const Status& status, bool unproved) {
 // ---- the last bytes -------------------------------------------------------------------------------------------------
 
 void Reader::check_complete(Get& get, bool empty) {
+  // A put without bytes is complete when its one empty frame has come, which shows that the put was open.
   if (get.received < get.task.total || (get.task.total == 0 && !empty)) {
     assign(*get.remote);
   } else if (get.unproved) {
@@ -216,6 +230,7 @@ void Reader::complete(Get& get) {
   std::vector<SharedBytes> parts = std::move(get.landing.parts);
   const bool allocated = !get.landing.direct;
   drop(op.value, StatusCode::kOk);
+  // Behind drop(): `done` may call get() on this thread, and the memory of this get counts as free by then.
   core_.table.end_get(op, allocated ? core_.table.lend(std::move(parts)) : std::move(parts));
 }
 

@@ -51,6 +51,7 @@ struct ReceivePool::Shelf {
   Raw find(std::size_t wanted) {
     const std::lock_guard lock(mutex);
     for (auto it = kept.begin(); it != kept.end(); ++it) {
+      // The first that fits, and so the oldest. A block that is much too large stays for a get that needs it.
       if (it->size < wanted || it->size - wanted > it->size / kWasteShare) continue;
       const Raw raw = *it;
       bytes -= raw.size;
@@ -61,6 +62,7 @@ struct ReceivePool::Shelf {
   }
   void put_back(Raw raw) {
     const std::lock_guard lock(mutex);
+    // So the loop below ends: without other blocks this one fits.
     if (raw.size < kMinKeptBytes || raw.size > max_bytes) {
       std::free(raw.data);
       return;
@@ -79,6 +81,8 @@ ReceivePool::Block ReceivePool::take(std::size_t bytes) {
   Raw raw = shelf_->find(bytes);
   if (raw.data == nullptr) raw = {allocate(bytes), bytes, 0};
   if (raw.data == nullptr) return {};
+  // Weak: parts outlive the relay, and with it the pool, and their holders keep the block. The deleter runs on the
+  // thread that drops the last part.
   auto owner = std::shared_ptr<void>(raw.data, [shelf = std::weak_ptr<Shelf>(shelf_), raw](void*) {
     if (const std::shared_ptr<Shelf> home = shelf.lock()) {
       home->put_back(raw);
@@ -91,6 +95,7 @@ ReceivePool::Block ReceivePool::take(std::size_t bytes) {
 
 int64_t ReceivePool::trim(int64_t now_ms) {
   const std::lock_guard lock(shelf_->mutex);
+  // In the sequence in which they came back, so the first one that is young enough ends the walk.
   while (!shelf_->kept.empty() && shelf_->kept.front().since_ms + kKeepMs <= now_ms) shelf_->pop_front();
   return shelf_->kept.empty() ? INT64_MAX : shelf_->kept.front().since_ms + kKeepMs;
 }

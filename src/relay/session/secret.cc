@@ -11,6 +11,7 @@ namespace millrace::session {
 
 Proof prove(std::string_view secret, Prover who, const Transcript& transcript) {
   std::string text = who == Prover::kReader ? "millrace relay 2 reader" : "millrace relay 2 writer";
+  // Ends the label, so that no label is the beginning of another.
   text.push_back('\0');
   const auto append = [&text](std::span<const std::byte> bytes) {
     text.append(reinterpret_cast<const char*>(bytes.data()), bytes.size());
@@ -32,11 +33,14 @@ Proof prove(std::string_view secret, Prover who, const Transcript& transcript) {
 }
 
 bool same_proof(std::span<const std::byte> a, const Proof& b) {
+  // A comparison that stops at the first difference would show by its time how many bytes of a guess are right.
   return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), b.size()) == 0;
 }
 
 void fill_random(std::span<std::byte> bytes) {
   while (!bytes.empty()) {
+    // getrandom(2): without flags it waits only before the pool is initialised, early at boot; over 256 bytes may come
+    // in part.
     const ssize_t got = getrandom(bytes.data(), bytes.size(), 0);
     if (got < 0) {
       CHECK(errno == EINTR);

@@ -23,6 +23,7 @@ Result<std::unique_ptr<Acceptor>> Acceptor::make(const RelayOptions& options, co
   ASSIGN_OR_RETURN(acceptor->listener_, listen_at(self));
   ASSIGN_OR_RETURN(acceptor->bell_, Poller::make_bell());
   RETURN_IF_ERROR(poller.add(acceptor->listener_, kListenerId, EPOLLIN));
+  // Edge-triggered: the eventfd is never read, so with a level it would be readable for ever. Each write is one edge.
   RETURN_IF_ERROR(poller.add(acceptor->bell_, kReadersBellId, EPOLLIN | EPOLLET));
   return acceptor;
 }
@@ -35,27 +36,33 @@ bool Acceptor::on_event(const Poller::Event& event) {
   }
   const auto at = callers_.find(event.id);
   if (at == callers_.end()) return false;
+  // First: of a welcomed reader this is the end, and one that died behind its Hello needs no hold table.
   if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
     drop(event.id);
   } else if (!at->second.welcomed) {
     on_hello(event.id, at->second);
   } else {
     table_.count_bad_frame();
+    // Not read: what is left in the socket would make it readable for ever.
     poller_.change(at->second.socket.get(), event.id, 0);  // EPOLLHUP comes all the same
   }
   return true;
 }
 
 void Acceptor::accept_all() {
+  // The listener is level-triggered: the rest comes with the next wait(), after the holds were looked at.
   for (int i = 0; i < kMaxAcceptsAtOnce; ++i) {
     int code = 0;
     Fd socket = accept_one(listener_, code);
     if (!socket.valid()) {
       if (code == 0) return;
+      // Out of descriptors: the connection stays in the queue and would wake the loop at once, again and again. tick()
+      // takes the listener back after kAcceptPauseMs.
       poller_.change(listener_.get(), kListenerId, 0);
       paused_until_ms_ = monotonic_ms() + kAcceptPauseMs;
       return;
     }
+    // Before anything is read from it, and before it could be sent a descriptor of this relay's memory.
     if (!check_peer(socket).ok()) {
       table_.count_bad_frame();
       continue;
@@ -69,6 +76,8 @@ void Acceptor::accept_all() {
   }
 }
 
+// All fields are the peer's. The instance is compared last: its mismatch has an answer of its own, which ends the gets
+// of that reader at once.
 bool Acceptor::understood(const Packet& packet, const Hello& hello, Refusal& why) const {
   why = Refusal::kNotUnderstood;
   if (packet.kind != Packet::Kind::kMessage || packet.bytes != sizeof hello || hello.magic != kMagic ||
@@ -81,6 +90,7 @@ bool Acceptor::understood(const Packet& packet, const Hello& hello, Refusal& why
 
 void Acceptor::on_hello(uint64_t id, Caller& caller) {
   Hello hello;
+  // Without descriptors: a reader has none to give, and those that it sends all the same the kernel closes.
   const Packet packet = receive(caller.socket, std::as_writable_bytes(std::span(&hello, 1)), false);
   if (packet.kind == Packet::Kind::kNothing) return;
   Refusal why{};
@@ -91,11 +101,15 @@ void Acceptor::on_hello(uint64_t id, Caller& caller) {
   }
   InstanceId reader;
   std::copy(std::begin(hello.reader), std::end(hello.reader), reader.random.begin());
+  // Before the Welcome: a reader may write a hold as soon as it has the table, and a sweep() that did not know the
+  // table would take the slot for free.
   Result<Writer::Share> share = writer_.add_reader(id, destination_hash(reader));
   if (!share.ok()) {
     refuse(id, caller, Refusal::kNoMemory);
     return;
   }
+  // In the sequence in which Channel::make() takes them. The kernel duplicates them; the holds' own descriptor is
+  // closed with `share`, and the writer's mapping keeps the memory.
   const std::array<int, kWelcomeFds> fds = {share->pool, share->state, share->holds.get(), bell_.get()};
   if (send(caller.socket, bytes_of(share->welcome), fds)) {
     caller.welcomed = true;
@@ -107,6 +121,7 @@ void Acceptor::on_hello(uint64_t id, Caller& caller) {
 void Acceptor::refuse(uint64_t id, const Caller& caller, Refusal why) {
   Refused refused;
   refused.reason = why;
+  // As a courtesy: where it cannot be sent at once, the reader sees the end of the connection alone.
   (void)send(caller.socket, bytes_of(refused), {});
   drop(id);
 }
@@ -114,6 +129,7 @@ void Acceptor::refuse(uint64_t id, const Caller& caller, Refusal why) {
 void Acceptor::drop(uint64_t id) {
   const auto at = callers_.find(id);
   poller_.remove(at->second.socket.get());
+  // Closes the socket. Then the reader's holds count as released or died, and puts that were for it alone end.
   callers_.erase(at);
   writer_.remove_reader(id);
 }
@@ -129,6 +145,7 @@ int64_t Acceptor::tick(int64_t now_ms) {
       due(paused_until_ms_);
     }
   }
+  // Collected first: drop() erases from the map that the loop walks.
   std::vector<uint64_t> silent;
   for (const auto& [id, caller] : callers_) {
     if (caller.welcomed) continue;

@@ -9,6 +9,8 @@
 
 namespace millrace::shm {
 
+// u32 slot, u32 zero, u64 key, little-endian as in memory (layout.h asserts it). The slot's generation is the
+// descriptor's own.
 std::string encode_tail(const Tail& tail) {
   std::string bytes(kTailBytes, '\0');
   std::memcpy(bytes.data(), &tail.slot, sizeof tail.slot);
@@ -29,6 +31,7 @@ Result<Tail> decode_tail(std::string_view bytes) {
   return tail;
 }
 
+// 0 is "any reader" in a slot record.
 uint64_t destination_hash(const InstanceId& id) {
   return std::max<uint64_t>(XXH3_64bits(id.random.data(), id.random.size()), 1);
 }
@@ -41,6 +44,7 @@ Result<std::shared_ptr<Channel>> Channel::make(Fd socket, const Welcome& welcome
   }
   std::shared_ptr<Channel> channel(new Channel);
   channel->slots_ = welcome.slots;
+  // Checked before it is mapped: a memfd that its owner could cut would end a read of it with SIGBUS.
   const auto map = [](const Fd& memfd, std::size_t size, bool writable, Mapping& mapping) {
     RETURN_IF_ERROR(check_memfd(memfd, size));
     ASSIGN_OR_RETURN(mapping, Mapping::make(memfd, size, writable));
@@ -49,6 +53,7 @@ Result<std::shared_ptr<Channel>> Channel::make(Fd socket, const Welcome& welcome
   RETURN_IF_ERROR(map(fds[0], welcome.pool_bytes, false, channel->pool_));
   RETURN_IF_ERROR(map(fds[1], state_bytes(welcome.slots), false, channel->state_));
   RETURN_IF_ERROR(map(fds[2], holds_bytes(welcome.slots), true, channel->holds_));
+  // The table is the writer's memory and may change: the count that is used from here on is the Welcome's.
   const StateHeader& header = channel->header();
   if (header.magic != kMagic || header.version != kVersion || header.slots != welcome.slots) {
     return invalid_argument("shm relay: a peer's state table is of version {} with {} slots; wanted {} with {}",
@@ -59,6 +64,7 @@ Result<std::shared_ptr<Channel>> Channel::make(Fd socket, const Welcome& welcome
   return channel;
 }
 
+// `closed` is set before the puts are ended, so a get that finds its put over because of a close() gets kUnavailable.
 Status Channel::over() const {
   if (header().closed.load() != 0) return Status(StatusCode::kUnavailable, "shm relay: the put's writer has closed");
   return invalid_argument("shm relay: the descriptor names a put that is over");
@@ -75,6 +81,7 @@ Result<Hold> Channel::take_hold(uint32_t slot, uint32_t generation) {
       if (mine.held != 0) return internal_error("shm relay: slot {} is held and offered anew", slot);
       mine = Hold{generation, 0, 0};
     }
+    // The fields of a hold word have 16 bits: a carry out of one would change the next.
     if (mine.held == std::numeric_limits<uint16_t>::max() || mine.released == std::numeric_limits<uint16_t>::max()) {
       return error(StatusCode::kResourceExhausted, "shm relay: slot {} was got {} times", slot, mine.held);
     }
@@ -86,6 +93,8 @@ Result<Hold> Channel::take_hold(uint32_t slot, uint32_t generation) {
 Result<std::size_t> Channel::check_record(const Tail& tail, const Descriptor& descriptor,
                                           std::span<const std::size_t> sizes, uint64_t self, Hold mine) const {
   const SlotRecord& slot = record(tail.slot);
+  // The key shows that this reader was sent the descriptor: slot, generation and op can be guessed, 64 random bits
+  // cannot.
   if (slot.key != tail.key || slot.op != descriptor.op.value || slot.parts != descriptor.parts ||
       slot.bytes != descriptor.bytes || slot.sizes_hash != descriptor.sizes_hash) {
     return invalid_argument("shm relay: the descriptor does not name what stands in slot {}", tail.slot);
@@ -93,6 +102,8 @@ Result<std::size_t> Channel::check_record(const Tail& tail, const Descriptor& de
   if (slot.destination != 0 && slot.destination != self) {
     return invalid_argument("shm relay: the put is for another reader");
   }
+  // One more than the put is for would end it while another reader's get is still to come. `mine` counts this get
+  // already.
   if (uint32_t{mine.held} + mine.released > slot.readers) {
     return invalid_argument("shm relay: the put is for {} gets, and this reader made them", slot.readers);
   }
@@ -100,6 +111,7 @@ Result<std::size_t> Channel::check_record(const Tail& tail, const Descriptor& de
   const uint64_t offset = *const_cast<const volatile uint64_t*>(&slot.offset);
   const uint64_t extent = *const_cast<const volatile uint64_t*>(&slot.extent_bytes);
   const std::size_t wanted = lay_out(sizes, [](std::size_t, std::size_t) {});
+  // Whatever the writer has put there, the mapped range is inside of the pool's mapping.
   if (extent > pool_.size_bytes() || offset > pool_.size_bytes() - extent || offset % kPartAlignment != 0 ||
       wanted > extent) {
     return invalid_argument("shm relay: slot {} has {} bytes at {} of {}; wanted {}", tail.slot, extent, offset,
@@ -116,6 +128,7 @@ Result<Channel::Claim> Channel::claim(const Descriptor& descriptor, std::span<co
                             descriptor.generation);
   }
   Claim claim{tail.slot, static_cast<uint32_t>(descriptor.generation), 0};
+  // Before the hold: the words of slots are read-only here, so a get of a put that is long over writes nothing.
   if (!offered(claim)) return over();
   ASSIGN_OR_RETURN(const Hold mine, take_hold(claim.slot, claim.generation));
   Result<std::size_t> offset = over();

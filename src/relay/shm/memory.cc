@@ -38,8 +38,10 @@ void Mapping::reset() {
 }
 
 Result<Mapping> Mapping::make(const Fd& memfd, std::size_t size_bytes, bool writable) {
+  // MAP_SHARED: with MAP_PRIVATE a reader would not be certain to see what the writer writes later.
   void* at = ::mmap(nullptr, size_bytes, writable ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, memfd.get(), 0);
   if (at == MAP_FAILED) return exhausted(fmt::format("cannot map {} bytes", size_bytes).c_str(), errno);
+  // As hints: a kernel that does not know them only keeps the pages in a child or a core file.
   (void)::madvise(at, size_bytes, MADV_DONTFORK);
   (void)::madvise(at, size_bytes, MADV_DONTDUMP);
   Mapping mapping;
@@ -50,11 +52,13 @@ Result<Mapping> Mapping::make(const Fd& memfd, std::size_t size_bytes, bool writ
 
 Result<Fd> make_memfd(const char* name, std::size_t size_bytes) {
   Fd memfd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL));
+  // Before Linux 6.3, which does not know the flag; from then on a memfd without it is logged by the kernel.
   if (!memfd.valid() && errno == EINVAL) memfd = Fd(::memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!memfd.valid()) return exhausted("memfd_create", errno);
   if (::ftruncate(memfd.get(), static_cast<off_t>(size_bytes)) != 0) {
     return exhausted(fmt::format("cannot size a memfd to {} bytes", size_bytes).c_str(), errno);
   }
+  // With F_SEAL_SEAL the seals are final, also for a reader, whose descriptor of the hold table is writable (fcntl(2)).
   if (::fcntl(memfd.get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
     return error(StatusCode::kUnsupported, "shm relay: cannot seal a memfd: {}", std::strerror(errno));
   }
@@ -72,11 +76,13 @@ Status reserve_pages(const Fd& memfd, std::size_t offset, std::size_t size_bytes
 }
 
 void drop_pages(const Fd& memfd, std::size_t offset, std::size_t size_bytes) {
+  // Punching a hole keeps the size, as the seals want it. A failure costs memory alone: the pages stay.
   (void)::fallocate(memfd.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(offset),
                     static_cast<off_t>(size_bytes));
 }
 
 Result<Fd> read_only(const Fd& memfd) {
+  // A new open file of the same memory, proc_pid_fd(5); dup() would share the writer's, which may write.
   Fd opened(::open(fmt::format("/proc/self/fd/{}", memfd.get()).c_str(), O_RDONLY | O_CLOEXEC));
   if (opened.valid()) return opened;
   if (errno == EMFILE || errno == ENFILE) return exhausted("cannot open a memfd for reading", errno);

@@ -22,6 +22,8 @@ Result<Poller> Poller::make() {
     return error(StatusCode::kResourceExhausted, "shm relay: epoll_create1: {}", std::strerror(errno));
   }
   ASSIGN_OR_RETURN(poller.bell_, make_bell());
+  // Edge-triggered and never read: each ring() is an edge, so two rings before a wait() are one event, and none is
+  // lost.
   RETURN_IF_ERROR(poller.add(poller.bell_, kBellId, EPOLLIN | EPOLLET));
   return poller;
 }
@@ -45,10 +47,12 @@ void Poller::remove(int fd) {
   if (fd >= 0) (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
+// A full counter refuses the write (EAGAIN) after 2^64 - 2 rings: never.
 void Poller::ring() const { (void)::eventfd_write(bell_.get(), 1); }
 
 std::vector<Poller::Event> Poller::wait(int timeout_ms) {
   std::array<epoll_event, kMaxEvents> ready;
+  // EINTR is -1 and so no events: the caller's loop waits again.
   const int count = ::epoll_wait(epoll_.get(), ready.data(), kMaxEvents, timeout_ms);
   std::vector<Event> events;
   for (int i = 0; i < count; ++i) {

@@ -23,6 +23,8 @@ std::optional<Extent> Extents::take(std::size_t bytes) {
   return std::nullopt;
 }
 
+// Joined with both neighbours at once, so that free_ never has two extents that touch: take() finds a large one only if
+// it is one entry.
 void Extents::release(Extent extent) {
   auto at = free_.emplace(extent.offset, extent.bytes).first;
   if (const auto next = std::next(at); next != free_.end() && at->first + at->second == next->first) {
@@ -40,6 +42,7 @@ Result<std::unique_ptr<Pool>> Pool::make(std::size_t pool_bytes) {
   if (pool_bytes > kMaxPoolBytes) {
     return invalid_argument("shm relay: pool_bytes is {}; wanted at most {}", pool_bytes, kMaxPoolBytes);
   }
+  // No overflow: at most 4 times 4 TiB and a little. Without pages it costs address space alone.
   const std::size_t space = round_up((pool_bytes + kSparePoolBytes) * kSpaceFactor, kPageBytes);
   ASSIGN_OR_RETURN(Fd memfd, make_memfd("millrace-pool", space));
   ASSIGN_OR_RETURN(Fd opened, read_only(memfd));
@@ -72,6 +75,7 @@ Result<Extent> Pool::take(std::size_t bytes) {
     Status status = reserve_pages(memfd_, run.offset, run.bytes);
     if (status.ok()) continue;
     std::lock_guard lock(mutex_);
+    // All of them, reserved or not: a hole in a hole changes nothing, and mark() has set the bits of all.
     for (const Extent& other : missing) {
       drop_pages(memfd_, other.offset, other.bytes);
       unmark(other);
@@ -82,6 +86,8 @@ Result<Extent> Pool::take(std::size_t bytes) {
   return extent;
 }
 
+// The pages stay, see the header: giving them back and taking them again costs the kernel more than the copy of a small
+// put.
 void Pool::release(Extent extent) {
   std::lock_guard lock(mutex_);
   extents_.release(extent);
@@ -92,6 +98,8 @@ std::size_t Pool::memory_bytes() const {
   return pages_ * kPageBytes;
 }
 
+// 64 pages a step: the word is turned so that pages like the first one are zeros, and its lowest set bit is the first
+// page that differs.
 std::size_t Pool::run_end(std::size_t page, std::size_t end) const {
   const bool set = (paged_[page / 64] >> (page % 64) & 1) != 0;
   while (page < end) {
@@ -104,6 +112,8 @@ std::size_t Pool::run_end(std::size_t page, std::size_t end) const {
   return std::min(page, end);
 }
 
+// Under the lock. The bits are set before the pages are there: the extent is the caller's, so trim() does not look at
+// it, and no other put reads them.
 std::vector<Extent> Pool::mark(Extent extent) {
   std::vector<Extent> missing;
   const std::size_t end = (extent.offset + extent.bytes) / kPageBytes;
@@ -117,6 +127,7 @@ std::vector<Extent> Pool::mark(Extent extent) {
     page = next;
   }
   if (wanted == 0) return missing;
+  // Before the bits are set, as trim() counts what is wanted on top of what is there.
   trim(wanted);
   for (const Extent& run : missing) {
     for (std::size_t page = run.offset / kPageBytes; page < (run.offset + run.bytes) / kPageBytes; ++page) {
@@ -134,6 +145,9 @@ void Pool::unmark(Extent run) {
   pages_ -= run.bytes / kPageBytes;
 }
 
+// From the highest offsets down, as take() begins at the lowest: what is dropped is what would be used last. Only free
+// extents: the pages of a lent one may have a reader. Where they do not suffice the pool is over its limit by what
+// rounding and alignment cost the open puts.
 void Pool::trim(std::size_t wanted_pages) {
   const auto& free = extents_.free();
   for (auto at = free.rbegin(); at != free.rend() && pages_ + wanted_pages > limit_pages_; ++at) {

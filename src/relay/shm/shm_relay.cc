@@ -117,6 +117,8 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
     writer_->sweep();  // what was released a moment ago counts
   }
   ASSIGN_OR_RETURN(const RelayOp op, table_.open_put(std::move(request), bytes, monotonic_ms()));
+  // The op is open and pinned from open_put() to unpin(): cancel() and close() end it, but its request and slot stay
+  // until then.
   const std::shared_ptr<const PutRequest> open = table_.put(op);
   Result<Descriptor> descriptor = writer_->offer(op, *open, directed ? destination_hash(destination) : 0);
   if (!descriptor.ok()) {
@@ -127,6 +129,8 @@ Result<PutTicket> ShmRelay::put(PutRequest request) {
   table_.unpin(op);
   puts_.fetch_add(1, std::memory_order_relaxed);
   expect(monotonic_ms() + options_.lease_ms);
+  // The destination may be dead before it ever connects: the fetcher's connection to it shows that, and the put ends
+  // before its lease.
   if (directed && !writer_->has_reader(destination_hash(destination))) fetcher_->monitor(destination);
   return ticket;
 }
@@ -139,6 +143,8 @@ void ShmRelay::run() {
     const int64_t now = monotonic_ms();
     int64_t next = sooner(table_.expire(now), sooner(acceptor_->tick(now), fetcher_->tick(now)));
     const bool more = fetcher_->copy_slice();
+    // First the flag, then the look at the holds. A release writes its hold, then reads the flag: whichever comes
+    // first, the sweep sees the hold or the reader rings.
     writer_->set_asleep(!more);
     writer_->sweep();
     const RelayBooks books = table_.books();
@@ -148,9 +154,11 @@ void ShmRelay::run() {
     if (more) next = 0;
     if (next >= 0) awake_at_ms_.store(now + next);
     const std::vector<Poller::Event> events = poller_.wait(static_cast<int>(std::min<int64_t>(next, 1'000'000)));
+    // From here on expect() need not ring: this turn looks at all deadlines before it sleeps.
     awake_at_ms_.store(0);
     writer_->set_asleep(false);
     for (const Poller::Event& event : events) {
+      // An id of neither is of a socket that an earlier event of this batch has closed.
       if (!acceptor_->on_event(event)) (void)fetcher_->on_event(event);
     }
   }
@@ -158,6 +166,8 @@ void ShmRelay::run() {
 
 void ShmRelay::shut_down() {
   if (!thread_.joinable()) return;  // make() failed half-way
+  // First, so that readers get kUnavailable for what close() ends. The loop still runs during the table's close(),
+  // which waits for ops that the loop has pinned.
   writer_->stop_offering();
   table_.close();
   stopping_.store(true);

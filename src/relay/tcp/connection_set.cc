@@ -13,6 +13,7 @@
 namespace millrace::tcp {
 namespace {
 
+// For the counter of bad frames: what a correct peer never causes. A loss or a timeout may be the network's.
 bool peers_fault(const Status& why) {
   return why.code() == StatusCode::kInvalidArgument || why.code() == StatusCode::kInternal ||
          why.code() == StatusCode::kUnsupported || why.code() == StatusCode::kUnauthenticated;
@@ -25,10 +26,13 @@ ConnectionSet::ConnectionSet(Loop& loop, ConnectionConfig config, std::function<
 
 Result<Connection*> ConnectionSet::adopt(int fd, Phase phase) {
   const uint64_t id = next_id_++;
+  // Else when connect() is over: until then the option would bound the attempt, which connect_timeout_ms does.
   if (phase != Phase::kConnecting) give_up_after(fd, config_.silent_ms);
   One one;
   one.connection = std::make_unique<Connection>(id, fd, phase, config_, output_pending_, monotonic_ms());
   one.events = phase == Phase::kConnecting ? uint32_t{EPOLLIN} | EPOLLOUT : uint32_t{EPOLLIN};
+  // The id and not the pointer: an event of this turn may come behind the connection's end. On an error `one` closes
+  // the socket with the connection.
   ASSIGN_OR_RETURN(one.loop_id, loop_.add(fd, one.events, [this, id](uint32_t events) { on_events(id, events); }));
   Connection* connection = one.connection.get();
   connections_.emplace(id, std::move(one));
@@ -43,6 +47,8 @@ Connection* ConnectionSet::find(uint64_t id) const {
 void ConnectionSet::close(uint64_t id, const Status& why) {
   const auto at = connections_.find(id);
   if (at == connections_.end()) return;
+  // Out of the map before the user is called: it may close others, or ask find() for this one. The connection lives
+  // until on_lost() returns.
   One one = std::move(at->second);
   connections_.erase(at);
   loop_.remove(one.loop_id);
@@ -65,10 +71,12 @@ Status ConnectionSet::handle(Connection& c, uint32_t events) {
   const int64_t now_ms = monotonic_ms();
   if (c.phase() == Phase::kConnecting) {
     if ((events & (EPOLLOUT | EPOLLERR | EPOLLHUP)) == 0) return ok_status();
+    // EPOLLERR and EPOLLHUP come with a refused connect(): SO_ERROR has the reason.
     RETURN_IF_ERROR(connect_result(c.fd()));
     give_up_after(c.fd(), config_.silent_ms);
     return c.connected();
   }
+  // First in: a peer that has sent its REFUSE and closed is read to the end before a send fails on it.
   if ((events & (EPOLLIN | EPOLLERR | EPOLLHUP)) != 0) RETURN_IF_ERROR(c.pump_in(now_ms));
   if ((events & EPOLLOUT) != 0) RETURN_IF_ERROR(c.pump_out(now_ms, true));
   return ok_status();
@@ -88,6 +96,7 @@ void ConnectionSet::on_events(uint64_t id, uint32_t events) {
 void ConnectionSet::flush() {
   // A failure calls the user, which may queue output on others: until nothing is left.
   while (!output_pending_.empty()) {
+    // wake() may name a connection more than once in a turn, also one that is gone by now.
     std::vector<uint64_t> ids = std::exchange(output_pending_, {});
     std::sort(ids.begin(), ids.end());
     ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
@@ -113,6 +122,7 @@ void ConnectionSet::flush() {
 
 int64_t ConnectionSet::check_time(int64_t now_ms) {
   int64_t due_ms = INT64_MAX;
+  // Closed after the walk: close() erases from the map and calls the user.
   std::vector<std::pair<uint64_t, Status>> ended;
   for (auto& [id, one] : connections_) {
     const Status status = one.connection->check_time(now_ms, due_ms);

@@ -16,6 +16,7 @@ void OutgoingFrame::start(Outgoing frame) {
   open_ = true;
   if (!sums()) return;
   hasher_.reset();
+  // Small frames are hashed first, so that header, bytes and trailer leave in one call.
   if (header_.length <= kHashFirstBytes) hash_up_to(header_.length);
 }
 
@@ -26,6 +27,7 @@ std::size_t OutgoingFrame::payload_sent() const {
 std::size_t OutgoingFrame::locate(std::size_t from, std::size_t size, std::span<iovec> out) const {
   if (size == 0) return 0;
   if (put_) return put_->map.fill(header_.offset + from, size, out);
+  // copy_ has the payload's end: what was sent before detach() is not in it.
   out[0] = {const_cast<std::byte*>(copy_.data()) + (copy_.size() - (header_.length - from)), size};
   return 1;
 }
@@ -48,11 +50,13 @@ std::size_t OutgoingFrame::fill(std::span<iovec> out) const {
   const std::size_t done = payload_sent();
   const bool hashed = hashed_ == header_.length;
   std::size_t size = header_.length - done;
+  // No more than stays in the cache until advance() hashes it.
   if (sums() && !hashed) size = std::min(size, kHashedBytes);
   const std::size_t filled = locate(done, size, out.subspan(count, kMaxRangesPerCall));
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < filled; ++i) bytes += out[count + i].iov_len;
   count += filled;
+  // The trailer is known when all is hashed, and is sent behind the last byte.
   if (!sums() || !hashed || done + bytes < header_.length) return count;
   const std::size_t trailer_sent = sent_ > kHeaderBytes + header_.length ? sent_ - kHeaderBytes - header_.length : 0;
   out[count++] = {const_cast<std::byte*>(trailer_.data()) + trailer_sent, kTrailerBytes - trailer_sent};
@@ -66,6 +70,7 @@ void OutgoingFrame::advance(std::size_t bytes) {
   if (left() == 0) finish();
 }
 
+// The frame ends here, and with it the hold: the trailer's eight bytes do not keep the put.
 std::array<std::byte, kTrailerBytes> OutgoingFrame::take_trailer() {
   CHECK(trailer_ready() && hashed_ == header_.length);
   finish();

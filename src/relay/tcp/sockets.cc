@@ -12,6 +12,8 @@
 namespace millrace::tcp {
 namespace {
 
+// The listener is level-triggered: what stays in its queue is accepted in the next turn, and links in use go on
+// meanwhile.
 constexpr int kAcceptsPerTurn = 16;
 
 ConnectionConfig config_of(const Core& core, LinkUser& user, bool opener, bool carries_data) {
@@ -29,6 +31,7 @@ Sockets::~Sockets() { shut_down(); }
 
 Status Sockets::open(const SocketAddress& listen) {
   ASSIGN_OR_RETURN(listener_, listen_at(listen, bound_));
+  // Behind the bind: the address has the port that the kernel chose, and is a part of what a handshake proves.
   const Identity self{key_of(core_.instance), address(), core_.options.secret};
   accepted_.set_self(self);
   opened_.set_self(self);
@@ -39,6 +42,7 @@ Status Sockets::open(const SocketAddress& listen) {
 Result<Target> Sockets::target_of(const InstanceId& instance, std::string_view endpoint) const {
   ASSIGN_OR_RETURN(const SocketAddress address, parse_host_port(endpoint));
   if (address.port() == 0) return invalid_argument("the descriptor names port 0");
+  // The descriptor may come from anywhere: without a secret it must not make this process connect into a network.
   if (!address.loopback() && core_.options.secret.empty()) {
     return invalid_argument("the put is beyond this host, and there is no secret; wanted one");
   }
@@ -61,12 +65,14 @@ Result<Link*> Sockets::connect(const Target& target) {
     ::close(fd);
     return connection.status();
   }
+  // Before the first turn in which connect() can be over: send_hello() puts it into the HELLO.
   (*connection)->peer.instance = key_of(target.instance);
   return *connection;
 }
 
 void Sockets::close(const Link& link, const Status& why) {
   const auto& connection = static_cast<const Connection&>(link);
+  // By the pointer as well, as each set counts its ids from 1.
   for (ConnectionSet* set : {&accepted_, &opened_}) {
     if (set->find(connection.id()) == &connection) return set->close(connection.id(), why);
   }
@@ -76,12 +82,15 @@ void Sockets::on_listener() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
     const int fd = accept_one(listener_);
     if (fd < 0) {
+      // The connection stays in the queue and the listener readable: without the pause the loop would spin on it until
+      // a descriptor is free. Other errors are of the one connection (accept(2)); the next event accepts again.
       if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
         accept_again_ms_ = monotonic_ms() + kAcceptPauseMs;
         core_.loop.modify(listener_loop_id_, 0);
       }
       return;
     }
+    // Accepted and closed at once where every connection is in use: the peer gets an end, not a timeout.
     if (accepted_.size() >= kMaxInbound && !evict_connection()) {
       ::close(fd);
       continue;
@@ -122,6 +131,7 @@ void Sockets::shut_down() {
   opened_.clear();
   accepted_.clear();  // releases the frames in flight
   if (listener_ < 0) return;
+  // Before the close: afterwards the number may be another file's, and remove() would take that one out of epoll.
   core_.loop.remove(listener_loop_id_);
   ::close(std::exchange(listener_, -1));
 }

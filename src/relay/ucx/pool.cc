@@ -16,17 +16,21 @@ std::size_t round_up(std::size_t bytes, std::size_t unit) { return (bytes + unit
 }  // namespace
 
 uint64_t slot_generation(const std::byte* slot) {
+  // The fence orders the reader's copy before this load, and the load's own acquire orders it before what follows: the
+  // look before and the look after the copy need one each.
   std::atomic_thread_fence(std::memory_order_acquire);
   auto* head = reinterpret_cast<SlotHead*>(const_cast<std::byte*>(slot));
   return std::atomic_ref<uint64_t>(head->generation).load(std::memory_order_acquire);
 }
 
+// The heads of the slots and their alignment come on top, so that they do not count against pool_bytes.
 Pool::Pool(std::shared_ptr<Context> context, std::size_t limit_bytes, std::size_t slots)
     : context_(std::move(context)),
       api_(context_->api),
       limit_bytes_(round_up(limit_bytes + slots * (sizeof(SlotHead) + kBufferAlignment), kPageBytes)) {}
 
 Pool::~Pool() {
+  // Before the context, which the arenas' handles belong to; context_ is the first member and goes last.
   while (!arenas_.empty()) unmap(arenas_.begin());
 }
 
@@ -44,11 +48,13 @@ std::optional<Pool::Slot> Pool::allocate(std::size_t bytes) {
   // Larger arenas in multiples, so that puts of similar sizes find them again; but no larger than the pool may be.
   const std::size_t wanted =
       std::max(round_up(slot_bytes, kPageBytes), std::min(round_up(slot_bytes, kArenaBytes), limit_bytes_));
+  // Unused arenas of another size make space; one with a slot in it stays, as readers may have mapped it.
   for (auto at = arenas_.begin(); mapped_bytes_ + wanted > limit_bytes_ && at != arenas_.end();) {
     const auto next = std::next(at);
     if (at->second.extents.unused()) unmap(at);
     at = next;
   }
+  // A smaller arena than wanted where the limit leaves less, as long as this slot fits.
   const std::size_t unmapped = limit_bytes_ - std::min(limit_bytes_, mapped_bytes_);
   if (round_up(slot_bytes, kPageBytes) > unmapped || !add_arena(std::min(wanted, unmapped / kPageBytes * kPageBytes))) {
     return std::nullopt;
@@ -71,6 +77,7 @@ bool Pool::add_arena(std::size_t bytes) {
   attributes.field_mask = UCP_MEM_ATTR_FIELD_ADDRESS | UCP_MEM_ATTR_FIELD_LENGTH;
   void* key = nullptr;
   std::size_t key_bytes = 0;
+  // UCX chooses the address, and may round the length up.
   if (api_.ucp_mem_query(arena.handle, &attributes) != UCS_OK || attributes.length < bytes ||
       api_.ucp_rkey_pack(context_->handle, arena.handle, &key, &key_bytes) != UCS_OK) {
     api_.ucp_mem_unmap(context_->handle, arena.handle);

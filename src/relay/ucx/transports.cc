@@ -29,6 +29,8 @@ std::vector<std::string_view> split(std::string_view list) {
   return words;
 }
 
+// It goes into UCX's configuration as it is: only what stands in names of transports and devices, and '^' for "all
+// but".
 Status check_list(std::string_view what, std::string_view list) {
   const bool plain = std::all_of(list.begin(), list.end(), [](unsigned char c) {
     return std::isalnum(c) || c == '_' || c == ',' || c == ':' || c == '.' || c == '-' || c == '^' || c == '\\';
@@ -42,6 +44,7 @@ Status check_list(std::string_view what, std::string_view list) {
 
 // Whether UCX may use one of `names`, which stand for themselves, or the list excludes others only, or is "all".
 bool allows(std::string_view tls, std::initializer_list<std::string_view> names) {
+  // As UCX_TLS is read: "^a,b" is all but a and b. check_list() has refused the empty list.
   const bool negative = tls.front() == '^';
   if (negative) tls.remove_prefix(1);
   bool named = false;
@@ -104,6 +107,7 @@ Result<Transports> choose_transports(const std::string& listen, const char* env_
         return std::find(std::begin(kInside), std::end(kInside), word) != std::end(kInside);
       });
   chosen.network = !inside && chosen.devices != "lo";
+  // UCX makes its connections to a listener over sockets; without tcp no reader would reach a writer.
   if (!allows(chosen.tls, {"tcp"})) {
     if (chosen.tls.front() == '^') {
       return invalid_argument("UCX's transports '{}' leave out tcp, over which connections are made", chosen.tls);
