@@ -138,6 +138,8 @@ void NamespaceObject::set(std::string_view name, Value value) {
 }
 
 Value make_sequence(Kind kind, std::vector<Value> items, const char* label) {
+  // type_name() and repr() show the label of these two kinds, and of no others.
+  CHECK((kind == Kind::kView || kind == Kind::kGenerator) == (label != nullptr));
   auto object = std::make_shared<SequenceObject>();
   // Only tuples count what is inside: other containers are no keys. The sum cannot overflow: a list has at most
   // max_list_items, and each of them counts less than 2^32.
