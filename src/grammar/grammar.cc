@@ -18,8 +18,10 @@ class GrammarBuilder {
   explicit GrammarBuilder(const Rules& rules) : rules_(rules), grammar_(new Grammar) {}
 
   Result<std::shared_ptr<const Grammar>> build() {
+    // Number 0: what stands for "no node" in add() and lower() when the limit is reached, too.
     dead_ = add({.kind = Kind::kDead});
     for (std::size_t i = 0; i < rules_.bodies.size() && !full(); ++i) {
+      // Each rule has an end of its own: which frame to return to is known when a text is read (state_table.cc).
       grammar_->starts_.push_back(lower(*rules_.bodies[i], add({.kind = Kind::kEnd})));
       const auto count = rules_.counts.find(static_cast<int>(i));
       grammar_->counts_.push_back(count == rules_.counts.end() ? Count{-1, 0} : count->second);
@@ -32,6 +34,8 @@ class GrammarBuilder {
     }
     find_nullable();
     RETURN_IF_ERROR(refuse_left_recursion());
+    // Each depends on the other. A rule that cannot keep its count is dead, so calls of it are dead ends; without
+    // these, other rules may have fewer ticks. It ends, as each round kills a rule.
     do {
       remove_dead_ends();
       count_ticks();
@@ -66,6 +70,7 @@ class GrammarBuilder {
         return next;
       case Expr::Kind::kNever:
         return dead_;
+      // From the last byte to the first, as everything here.
       case Expr::Kind::kText:
         for (auto c = expr.text.rbegin(); c != expr.text.rend(); ++c) {
           next = bytes(static_cast<uint8_t>(*c), static_cast<uint8_t>(*c), next);
@@ -90,6 +95,7 @@ class GrammarBuilder {
     return dead_;
   }
 
+  // `next` is shared by all alternatives: the graph meets again behind them, so its size is the sum of the parts.
   int32_t lower_alt(const std::vector<ExprPtr>& parts, int32_t next) {
     int32_t start = lower(*parts.back(), next);
     for (std::size_t i = parts.size() - 1; i-- > 0;) start = split(lower(*parts[i], next), start);
@@ -104,6 +110,8 @@ class GrammarBuilder {
       if (!full()) grammar_->nodes_[static_cast<std::size_t>(loop)].next = body;
       next = loop;
     } else {
+      // x{2,4} is x x (x (x)?)?: each optional part leads to the end by itself. A copy of the part for each repetition,
+      // which is why bounds that are large become counted rules (Count).
       const int32_t end = next;
       for (int i = expr.least; i < expr.most && !full(); ++i) next = split(lower(part, next), end);
     }
@@ -117,6 +125,8 @@ class GrammarBuilder {
       for_utf8_ranges(range.low, range.high, [&](std::span<const ByteRange> sequence) {
         int32_t node = next;
         for (std::size_t i = sequence.size(); i-- > 0;) node = bytes(sequence[i].low, sequence[i].high, node);
+        // Ranges share no beginnings: a state of the table joins them (subset construction), and only classes of bytes
+        // cost.
         start = start == dead_ ? node : split(node, start);
       });
     }
@@ -126,6 +136,7 @@ class GrammarBuilder {
   // A node's successors have lower numbers, but for the body of a loop, which is made behind the loop's split: by way
   // of the body there are no fewer ticks, and any number of them where one stands in the body.
   void count_ticks() {
+    // ticks_ stays empty then, and ticks_to_end() gives no bounds.
     if (rules_.counts.empty()) return;
     std::vector<Count>& ticks = grammar_->ticks_;
     const std::vector<Node>& nodes = grammar_->nodes_;
@@ -137,6 +148,7 @@ class GrammarBuilder {
       const auto next = static_cast<std::size_t>(node.next), other = static_cast<std::size_t>(node.other);
       if (node.kind == Kind::kEnd) {
         ticks[i] = {0, 0};
+        // The split of a loop, whose body is not known yet in this pass; see above.
       } else if (node.kind == Kind::kSplit && next > i) {
         ticks[i] = ticks[other];
         if (nodes[next].kind != Kind::kDead && before[next + 1] > before[i]) ticks[i].most = kUnbounded;
@@ -157,6 +169,8 @@ class GrammarBuilder {
   static bool is_more(int a, int b) { return b != kUnbounded && (a == kUnbounded || a > b); }
 
   // Calls `visit` for each node that is reached from `from` past splits, and past the nodes that `passes` admits.
+  // visit_ marks the nodes of one search, so that nothing is cleared between the searches, of which there is one for
+  // each rule and round.
   template <typename Passes, typename Visit>
   void reach(int32_t from, Passes passes, Visit visit) const {
     std::vector<int32_t> open{from};
@@ -183,6 +197,7 @@ class GrammarBuilder {
 
   void find_nullable() {
     nullable_.assign(rules_.bodies.size(), false);
+    // A fixed point: a rule is nullable where it reaches its end past calls of nullable rules alone.
     for (bool changed = true; changed;) {
       changed = false;
       for (std::size_t i = nullable_.size(); i-- > 0;) {  // rules mostly call later ones
@@ -194,6 +209,7 @@ class GrammarBuilder {
     }
   }
 
+  // A left-recursive rule would push frames without end before it reads a byte (state_behind_open()).
   Status refuse_left_recursion() const {
     std::vector<std::vector<int32_t>> calls(rules_.bodies.size());
     for (std::size_t i = 0; i < calls.size(); ++i) {
@@ -248,6 +264,8 @@ class GrammarBuilder {
     std::vector<std::size_t> open;
     const auto reach = [&](std::size_t n) {
       const Node& node = nodes[n];
+      // A call is live when both the rule has a text and what is behind the call leads to an end: it is asked again
+      // when the second of the two becomes known.
       const bool waits = node.kind == Kind::kCall && (!has_text[static_cast<std::size_t>(node.other)] ||
                                                       !live[static_cast<std::size_t>(node.next)]);
       if (waits || live[n] || node.kind == Kind::kDead) return;
@@ -270,6 +288,7 @@ class GrammarBuilder {
       if (!has_text[i]) grammar_->starts_[i] = dead_;
     }
     for (std::size_t n = 0; n < count; ++n) {
+      // Numbers stay as they are: dead nodes cost memory, and no edge has to be changed.
       if (!live[n]) nodes[n] = {.kind = Kind::kDead};
     }
   }
@@ -317,6 +336,8 @@ class GrammarBuilder {
   }
 
   void find_classes() {
+    // Bytes are of one class where no range begins between them: 257, since a range that ends with 255 begins one
+    // behind it.
     std::bitset<257> begins;
     for (const Node& node : grammar_->nodes_) {
       if (node.kind != Kind::kBytes) continue;

@@ -17,11 +17,13 @@ Status too_large() {
 }  // namespace
 
 int32_t Language::State::next(uint8_t byte) const {
+  // Never the end: the last run of each state ends with byte 255 (the header).
   const auto run = std::find_if(runs.begin(), runs.end(), [&](const Run& one) { return one.last >= byte; });
   return run->next;
 }
 
 void Language::State::add(uint8_t last, int32_t to) {
+  // Called with ascending bytes; neighbours that lead to the same state become one run.
   if (!runs.empty() && runs.back().next == to) {
     runs.back().last = last;
   } else {
@@ -32,6 +34,7 @@ void Language::State::add(uint8_t last, int32_t to) {
 Result<Language> Language::of(const ExprPtr& expr) {
   if (expr->kind == Expr::Kind::kNever) {
     Language out;
+    // One state that leads to itself and accepts nothing: Grammar::compile() refuses a grammar without texts.
     out.states_.push_back({{{255, 0}}, false});
     return out;
   }
@@ -40,6 +43,8 @@ Result<Language> Language::of(const ExprPtr& expr) {
   return determinized(*grammar, table, table.start(), std::nullopt);
 }
 
+// `after` stands nowhere inside of the texts, so it marks their end: a text is accepted where this byte would complete
+// it.
 Result<Language> Language::between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after) {
   StateTable table(grammar);
   return determinized(*grammar, table, table.step(table.start(), before), static_cast<uint8_t>(after));
@@ -56,9 +61,12 @@ Result<Language> Language::determinized(const Grammar& grammar, StateTable& tabl
     if (added) open.push_back(state);
     return known->second;
   };
+  // The subset construction, breadth first: `open` is the list of states as they get their numbers, and the table has
+  // done the work for each. The dead state is one of them, since a complete automaton has a transition for each byte.
   number_of(start);
   std::size_t work = 0;
   for (std::size_t i = 0; i < open.size(); ++i) {
+    // The number of states alone does not bound the time: a state has up to kMaxPositions.
     work += table.position_count(open[i]) * static_cast<std::size_t>(grammar.class_count());
     if (open.size() > kMaxLanguageStates || work > kMaxLanguageWork || table.overflown()) return too_large();
     const auto step = [&](std::size_t byte) {
@@ -68,6 +76,8 @@ Result<Language> Language::determinized(const Grammar& grammar, StateTable& tabl
     state.accepts = after ? table.can_end(step(*after)) : table.can_end(open[i]);
     int32_t next = 0;
     for (std::size_t byte = 0; byte < 256; ++byte) {
+      // One look-up for each class instead of for each byte. The byte `after` goes to the dead state by itself, so the
+      // one behind it is looked up anew.
       const bool same = byte > 0 && grammar.byte_class(static_cast<uint8_t>(byte)) ==
                                         grammar.byte_class(static_cast<uint8_t>(byte - 1));
       const bool end = after && byte == *after, behind_end = after && byte - 1 == *after;
@@ -110,6 +120,7 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
     const State& other = b.states_[static_cast<std::size_t>(open[i].second)];
     State state;
     state.accepts = accepts(one.accepts, other.accepts);
+    // Both lists of runs cover 0 to 255, so they end together; each step takes the shorter run.
     for (std::size_t j = 0, k = 0; j < one.runs.size();) {
       const Run x = one.runs[j], y = other.runs[k];
       state.add(std::min(x.last, y.last), number_of({x.next, y.next}));
@@ -135,6 +146,7 @@ bool Language::accepts(std::string_view text) const {
   return states_[state].accepts;
 }
 
+// Backwards from what accepts, over the reversed edges.
 std::vector<bool> Language::alive() const {
   std::vector<std::vector<int32_t>> before(states_.size());
   for (std::size_t i = 0; i < states_.size(); ++i) {
@@ -165,6 +177,7 @@ ExprPtr Language::to_expr(Rules& rules, const std::string& name) const {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     if (!used[i]) continue;
     numbers[i] = static_cast<int>(rules.bodies.size());
+    // All numbers first, since states refer to each other; the bodies are filled in below.
     rules.bodies.push_back(never());
     rules.names.push_back(name);
   }
@@ -175,6 +188,8 @@ ExprPtr Language::to_expr(Rules& rules, const std::string& name) const {
     std::size_t low = 0;
     for (const Run& run : states_[i].runs) {
       const auto next = static_cast<std::size_t>(run.next);
+      // Right-linear: the call is the last of its sequence, so it needs no frame (state_behind_open()), and a text of
+      // any length is read without a growing stack.
       if (used[next]) parts.push_back(seq({byte_range(static_cast<uint8_t>(low), run.last), rule(numbers[next])}));
       low = std::size_t{run.last} + 1;
     }

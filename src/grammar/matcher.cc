@@ -33,6 +33,8 @@ Lead lead_of(int byte) {
 
 Masks::Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
     : trie_(std::move(trie)), states_(grammar) {
+  // Bytes that the grammar and UTF-8 treat alike lead to the same states, so one of each class is asked for all of
+  // them.
   for (int byte = 0; byte < 256; ++byte) {
     int first = 0;
     const auto alike = [&](int other) {
@@ -53,6 +55,7 @@ Masks::Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const Token
 }
 
 const TokenMask& Masks::of(State state) {
+  // Numbers of states are given anew after a clear(): every mask by number is void then.
   if (generation_ != states_.generation()) {
     cache_.clear();
     by_state_.clear();
@@ -63,6 +66,7 @@ const TokenMask& Masks::of(State state) {
     cache_.splice(cache_.begin(), cache_, known->second);
     return cache_.front().mask;
   }
+  // The oldest entry is used again, memory and all.
   if (cache_.size() >= kMaxCachedMasks) {
     by_state_.erase(cache_.back().state);
     cache_.splice(cache_.begin(), cache_, std::prev(cache_.end()));
@@ -76,6 +80,7 @@ const TokenMask& Masks::of(State state) {
     entry.mask.assign(trie_->plain().size(), 0);
     walk(state, trie_->all(), entry.mask);
   }
+  // The trie holds one token for each byte string; the others with the same bytes get its bit.
   for (const auto& [id, twin] : trie_->twins()) {
     if (allows(entry.mask, id)) allow(entry.mask, twin);
   }
@@ -85,6 +90,8 @@ const TokenMask& Masks::of(State state) {
 template <typename Allowed>
 void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, const Allowed& allowed) {
   if (path_.empty()) path_.resize(1);
+  // Depth first: path_[d] is the state before the byte at depth d. A node's subtree is behind it in the array, so a
+  // dead state leaves it out by one addition, and the states of the path are never computed twice.
   path_[0] = state;
   for (std::size_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
@@ -116,11 +123,13 @@ bool Masks::walk_around_plain_text(State state, TokenMask& mask) {
     nodes += others.back()->all.size();
   }
   if (others.size() > kMaxOtherBytes || nodes > trie_->all().size() / 2) return false;
+  // Everything that is plain, less what begins with one of the other bytes; those are walked one by one.
   mask = trie_->plain();
   for (const auto* other : others) {
     for (std::size_t i = 0; i < other->plain.size(); ++i) mask[i] &= ~other->plain[i];
   }
   for (const auto* other : others) walk(state, other->all, mask);
+  // The entry exists: takes_plain_text() has looked at this state.
   if (plain.next != kDeadState && plain_next_.at(plain.next) == plain.next) {
     walk_rests(state, plain, mask);
   } else {
@@ -157,12 +166,14 @@ Masks::PlainText Masks::plain_text_behind(State state) {
   for (int byte = 0; byte < 256 && out.others.count() <= kMaxOtherBytes; ++byte) {
     const auto at = static_cast<std::size_t>(byte);
     const uint8_t alike = alike_[at];
+    // `alike` is the first of its class, so it has been computed already.
     if (alike < byte) {
       behind[at] = behind[alike];
     } else {
       const State next = behind_character(state, static_cast<uint8_t>(byte));
       behind[at] = next != kDeadState && takes_plain_text(next) ? next : kDeadState;
     }
+    // No plain token begins with it, so where it leads to does not matter.
     if (lead_of(byte).more < 0 || trie_->beginning_with(static_cast<uint8_t>(byte)).all.empty()) continue;
     if (behind[at] == kDeadState) {
       out.others.set(at);
@@ -176,6 +187,8 @@ Masks::PlainText Masks::plain_text_behind(State state) {
   return out;
 }
 
+// kMaxPlainCharacters steps: no plain token is longer. A state that leads to itself takes any number, which is how it
+// mostly ends, at the first step.
 bool Masks::takes_plain_text(State state) {
   for (std::size_t i = 0; i < kMaxPlainCharacters; ++i) {
     const auto [known, added] = plain_next_.try_emplace(state, kDeadState);
@@ -189,6 +202,7 @@ bool Masks::takes_plain_text(State state) {
 }
 
 State Masks::find_plain_next(State state) {
+  // A blank stands for all plain characters; the others have to lead to the same state.
   const State wanted = states_.step(state, static_cast<uint8_t>(' '));
   if (wanted == kDeadState) return kDeadState;
   for (int byte = 0x20; byte < 256; ++byte) {
@@ -203,6 +217,8 @@ State Masks::behind_character(State state, uint8_t byte) {
   if (lead.more < 0) return kDeadState;
   const State first = states_.step(state, byte);
   if (lead.more == 0) return first;
+  // All characters with this lead byte at once: the set of states behind their bytes. One state at the end means that
+  // the grammar treats all of them alike.
   std::vector<State> open{first}, next;
   for (int i = 0; i < lead.more; ++i) {
     next.clear();
@@ -219,6 +235,7 @@ State Masks::behind_character(State state, uint8_t byte) {
 // kFresh: as if the table were used for the first time; its answer then depends on the text alone.
 Status Matcher::read(int32_t token, Memory memory) {
   StateTable& states = masks_->states();
+  // Before the token, not behind it: one token adds at most its length in states, and growth up to kGrowth is allowed.
   if (memory == Memory::kFresh || states.full()) {
     state_ = states.keep_only(state_);
     generation_ = states.generation();
@@ -228,6 +245,8 @@ Status Matcher::read(int32_t token, Memory memory) {
     return internal_error("token {} is not in the grammar's vocabulary of {}", token, trie.vocab_size());
   }
   const std::string_view bytes = trie.bytes(token);
+  // Empty: a token that no grammar allows. A mask has kept it from being sampled, so this is a fault of the caller, or
+  // the tokens are not those of this matcher's earlier calls.
   const State next = bytes.empty() ? kDeadState : states.step(state_, bytes);
   if (next == kDeadState) {
     return internal_error("token {} does not follow {} tokens of the grammar", token, token_count_);
@@ -243,6 +262,8 @@ Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> befo
   StateTable& states = masks_->states();
   if (memory == Memory::kFresh) states.clear();
   const std::size_t count = before.size() + (last ? 1 : 0);
+  // One token is compared, the last that was read: it finds a retraction that sampled anew from there. Fewer tokens are
+  // found by their number.
   const bool other = token_count_ > 0 && token_count_ <= count &&
                      (token_count_ <= before.size() ? before[token_count_ - 1] : *last) != last_read_;
   if (state_ < 0 || generation_ != states.generation() || count < token_count_ || other) {
@@ -256,6 +277,7 @@ Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> befo
     state_ = states.keep_only(state_);
     generation_ = states.generation();
   }
+  // A copy: the cache's own may be evicted by the next call, and the end tokens do not belong into it.
   TokenMask mask = masks_->of(state_);
   if (states.can_end(state_)) {
     for (const int32_t id : end_ids) allow(mask, id);
@@ -268,8 +290,11 @@ Result<TokenMask> Matcher::mask(std::span<const int32_t> before, std::optional<i
   StateTable& states = masks_->states();
   Result<TokenMask> mask = try_mask(Memory::kShared, before, last, end_ids);
   if (!states.overflown()) return mask;
+  // A shared table may have overflown because of what others had left in it. With a fresh one the answer depends on
+  // this text alone, so that the same request never fails for another's sake.
   mask = try_mask(Memory::kFresh, before, last, end_ids);
   if (!states.overflown()) return mask;
+  // The request fails; those that share the grammar begin with an empty table and read their texts again.
   states.clear();
   return invalid_argument("the grammar is too ambiguous: over {} positions at one place of a text, or {} behind it",
                           kMaxPositions, kGrowth * kMaxKeptPositions);

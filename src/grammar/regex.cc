@@ -43,6 +43,7 @@ class RegexParser {
                             fmt::format(what, std::forward<Args>(args)...), at_);
   }
 
+  // Characters by `write_`, as everything else: in a JSON string they are written with its escapes.
   ExprPtr any_text() const { return repeat(write_(CharSet::any()), 0, kUnbounded); }
 
   Result<ExprPtr> alternatives(int depth) {
@@ -59,6 +60,7 @@ class RegexParser {
     // An anchor speaks of the text's end, so it stands at the ends of an outermost alternative.
     const bool outermost = depth == 0;
     std::vector<ExprPtr> parts;
+    // A pattern of a schema may match anywhere (ECMA 262); an expression of a request is the complete text.
     if (outermost && !take("^") && match_ == RegexMatch::kAnywhere) parts.push_back(any_text());
     bool open_end = outermost && match_ == RegexMatch::kAnywhere;
     while (!done() && peek() != '|' && peek() != ')') {
@@ -132,6 +134,7 @@ class RegexParser {
 
   Result<ExprPtr> group(int depth) {
     if (take("?")) {
+      // What looks around is no concatenation of languages; it would need an intersection, so it is refused by name.
       if (take("<=") || take("<!") || take("=") || take("!")) return refuse("look-around");
       if (take("P<") || take("<")) {
         while (!done() && peek() != '>') ++at_;
@@ -148,10 +151,12 @@ class RegexParser {
   Result<CharSet> char_class() {
     const bool negated = take("^");
     CharSet set;
+    // A ']' that comes first is a character of the class.
     for (bool first = true; first || peek() != ']'; first = false) {
       if (done()) return refuse("an open class");
       if (pattern_.substr(at_).starts_with("[:")) return refuse("a POSIX class");
       ASSIGN_OR_RETURN(const CharSet low, character(true));
+      // A '-' before the closing bracket, or behind a class such as \d, is a character.
       const bool range = peek() == '-' && at_ + 1 < pattern_.size() && pattern_[at_ + 1] != ']' && single(low);
       if (!range) {
         set.add(low);
@@ -188,6 +193,8 @@ class RegexParser {
     }
     if (in_class && letter == 'b') return ++at_, CharSet(8, 8);
     if (letter == 'x' || letter == 'u') return code_point();
+    // Letters and digits are refused, since in other dialects they mean something: \b, \1, \p. Anything else escaped is
+    // itself.
     if ((letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z') || (letter >= '1' && letter <= '9')) {
       return refuse("'\\{}'", letter);
     }
@@ -203,6 +210,7 @@ class RegexParser {
     at_ += braces ? 2 : 1;
     std::optional<uint32_t> c = hex(braces ? 1 : digits, braces ? 6 : digits);
     if (!c || (braces && !take("}"))) return refuse("an escape without its hexadecimal digits");
+    // JSON and ECMA 262 write characters beyond 16 bits as two escapes.
     if (*c >= 0xD800 && *c <= 0xDBFF && take("\\u")) {
       const std::optional<uint32_t> low = hex(4, 4);
       if (!low || *low < 0xDC00 || *low > 0xDFFF) return refuse("half of a surrogate pair");

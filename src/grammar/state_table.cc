@@ -21,9 +21,11 @@ void StateTable::clear() {
   start_ = -1;
   position_count_ = 0;
   overflown_ = false;
+  // Holders of a state compare it before they use theirs (Matcher).
   ++generation_;
 }
 
+// Positions refer to frames, and frames to those below, so only what the state reaches moves, from the lowest frame up.
 State StateTable::keep_only(State state) {
   Entry entry = std::move(states_[static_cast<std::size_t>(state)]);
   const std::vector<Frame> old = std::move(frames_);
@@ -75,9 +77,12 @@ State StateTable::find_step(State state, uint8_t byte) {
     if (node.low <= byte && byte <= node.high) open_.push_back({node.next, p.frame});
   }
   const State next = open_.empty() ? kDeadState : state_behind_open();
+  // For all bytes of the class: no position distinguishes them. A dead state that an overflow gave is noted too; it is
+  // gone with the table, which is cleared then.
   return transitions_[row(state) + grammar_->byte_class(byte)] = next;
 }
 
+// A new round makes all slots free without touching them: this is called for each transition that is searched.
 void StateTable::Met::clear() {
   size_ = 0;
   if (++round_ != 0) return;
@@ -86,6 +91,7 @@ void StateTable::Met::clear() {
 }
 
 bool StateTable::Met::insert(Position p) {
+  // At most half full, so that probing is short.
   if (2 * size_ >= slots_.size()) {
     std::vector<Slot> larger(2 * slots_.size());
     for (const Slot& slot : slots_) {
@@ -118,6 +124,8 @@ std::size_t StateTable::FrameHash::operator()(const Frame& frame) const {
   return static_cast<std::size_t>((hash ^ hash >> 32) * 0x94D049BB133111EBu);
 }
 
+// Equal frames are one, so that stacks share their lower parts, and two positions with equal stacks are equal numbers.
+// `depth` follows from `below`.
 int32_t StateTable::frame_of(Frame frame) {
   frame.depth = frames_[static_cast<std::size_t>(frame.below)].depth + 1;
   const auto [known, added] = by_frame_.try_emplace(frame, static_cast<int32_t>(frames_.size()));
@@ -129,6 +137,8 @@ std::optional<int32_t> StateTable::tick(int32_t frame) {
   Frame one = frames_[static_cast<std::size_t>(frame)];
   const Count& count = *grammar_->count(one.counted);
   if (count.most != kUnbounded && one.ticks >= count.most) return std::nullopt;
+  // Where any number may follow, counting stops at the least: otherwise each character of a string would be a state
+  // of its own.
   if (count.most != kUnbounded || one.ticks < count.least) ++one.ticks;
   return frame_of(one);
 }
@@ -136,6 +146,8 @@ std::optional<int32_t> StateTable::tick(int32_t frame) {
 bool StateTable::can_keep_count(int32_t frame, int32_t node) const {
   const Frame& one = frames_[static_cast<std::size_t>(frame)];
   const Count &count = *grammar_->count(one.counted), more = grammar_->ticks_to_end(node);
+  // A position that cannot keep its count any more is dropped at once, so that no state is alive without a way to the
+  // end: a mask would otherwise allow tokens behind which nothing can follow.
   return (count.most == kUnbounded || one.ticks + more.least <= count.most) &&
          (more.most == kUnbounded || one.ticks + more.most >= count.least);
 }
@@ -148,12 +160,14 @@ State StateTable::state_behind_open() {
   found_.clear();
   met_.clear();
   while (!open_.empty()) {
+    // found_ is incomplete then, and no state is made of it.
     if (met_.size() >= kMaxPositions || overflown_) {
       overflown_ = true;
       return kDeadState;
     }
     const Position p = open_.back();
     open_.pop_back();
+    // Loops without a byte end here, as do the many ways to one position.
     if (!met_.insert(p)) continue;
     const Grammar::Node& node = grammar_->node(p.node);
     switch (node.kind) {
@@ -170,6 +184,7 @@ State StateTable::state_behind_open() {
       case Kind::kCall: {
         const bool counted = grammar_->count(node.other) != nullptr;
         const bool last = grammar_->node(node.next).kind == Kind::kEnd && !counted;
+        // The position is dropped: the texts that nest deeper are not accepted, and the others are.
         if (!last && frames_[static_cast<std::size_t>(p.frame)].depth >= kMaxCallDepth) break;
         const int32_t frame = last ? p.frame : frame_of({node.next, p.frame, counted ? node.other : -1});
         const int32_t start = grammar_->start(node.other);
@@ -187,6 +202,7 @@ State StateTable::state_behind_open() {
         } else {
           const Frame& frame = frames_[static_cast<std::size_t>(p.frame)];
           const bool enough = frame.counted < 0 || frame.ticks >= grammar_->count(frame.counted)->least;
+          // The stack is in the position, so returning is a move to the frame below; other positions keep theirs.
           if (enough) open_.push_back({frame.node, frame.below});
         }
         break;
@@ -199,6 +215,7 @@ State StateTable::state_behind_open() {
 }
 
 State StateTable::number_of_found(bool can_end) {
+  // A set: whichever way it was found, it is one state.
   std::sort(found_.begin(), found_.end());
   uint64_t hash = can_end ? 1 : 0;
   for (const Position& p : found_) {

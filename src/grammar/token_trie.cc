@@ -21,6 +21,7 @@ PlainBeginning plain_beginning(std::string_view text) {
   PlainBeginning out;
   for (std::size_t at = 0; at < text.size(); ++out.characters) {
     const auto first = static_cast<uint8_t>(text[at]);
+    // utf8_next() moves `at` over a complete character; a token that ends inside of one is not plain.
     if (first < 0x80 ? !is_plain(first) : utf8_next(text, at) < 0) break;
     out.bytes = first < 0x80 ? ++at : at;
   }
@@ -44,10 +45,12 @@ std::vector<TokenTrie::Node> build_tree(const std::vector<Entry>& entries) {
   std::string_view before;
   const auto close = [&](std::size_t depth) {
     for (; path.size() > depth; path.pop_back()) {
+      // The subtree is complete when the path leaves it: everything that was added since is below.
       nodes[path.back()].skip = static_cast<uint32_t>(nodes.size() - path.back());
     }
   };
   for (const auto& [bytes, token] : entries) {
+    // Sorted entries share their beginnings with the one before: the path is cut back to what both have in common.
     const auto [differs, at] = std::mismatch(before.begin(), before.end(), bytes.begin(), bytes.end());
     close(static_cast<std::size_t>(differs - before.begin()));
     for (std::size_t depth = path.size(); depth < bytes.size(); ++depth) {
@@ -77,6 +80,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
     if (!tokens[id].empty()) sorted.push_back(static_cast<int32_t>(id));
   }
   const auto bytes_of = [&](int32_t id) -> std::string_view { return tokens[static_cast<std::size_t>(id)]; };
+  // Stable, so that of tokens with the same bytes the lowest id is the one in the tree, whatever the library.
   std::stable_sort(sorted.begin(), sorted.end(), [&](int32_t a, int32_t b) { return bytes_of(a) < bytes_of(b); });
   std::vector<int32_t> different, not_plain;
   for (const int32_t id : sorted) {
@@ -100,6 +104,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
   out->all_ = tree_of(different);
   out->not_plain_ = tree_of(not_plain);
   out->group_by_rest(not_plain);
+  // The nodes of depth 0: one for each first byte, as long as its subtree.
   for (std::size_t i = 0; i < out->all_.size(); i += out->all_[i].skip) {
     out->by_first_[out->all_[i].byte].all = std::span(out->all_).subspan(i, out->all_[i].skip);
   }

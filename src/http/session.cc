@@ -43,6 +43,7 @@ void Session::start() {
       socket_.get_executor(), [self = shared_from_this()] { return self->run(); }, asio::detached);
 }
 
+// The reset makes a client see a failure and not the regular end of a response; run() then finds closed_ and ends.
 void Session::shut() {
   close(Next::kReset);
   notify();
@@ -59,6 +60,8 @@ Session::Awaitable<void> Session::wait(TimePoint deadline) {
   co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, ec));
 }
 
+// Keeps the session alive until it ends, by `self`. context_.sessions has it for shut() and evict(), and each callback
+// that is under way keeps it too, so one that comes later finds closed_ and an object that is still there.
 Session::Awaitable<void> Session::run() {
   auto self = shared_from_this();
   Next next = Next::kReset;
@@ -74,6 +77,8 @@ Session::Awaitable<void> Session::run() {
     LOG_ERROR("connection from {} failed: {}", client_address_, problem.what());
     next = Next::kReset;
   }
+  // Only after an exception: run_handler() has taken it otherwise. Detached first, since its callback refers to this
+  // object and its owner may answer at any time later.
   if (exchange_) {
     exchange_->detach();
     exchange_->client_gone();
@@ -91,6 +96,8 @@ Session::Awaitable<bool> Session::await_first_byte() {
   idle_since_ = Clock::now();
   TimePoint deadline = idle_since_ + (first_request_ ? limits.header_timeout : limits.keep_alive_timeout);
   arm_read();
+  // Whatever ends the wait (bytes, FIN, drain, eviction) calls notify(). What was received with the last request
+  // counts: a client may have pipelined.
   while (input().empty() && !client_left() && !evicted_ && !context_.draining && Clock::now() < deadline) {
     co_await wait(deadline);
   }
@@ -104,12 +111,15 @@ Session::Awaitable<bool> Session::read_head() {
   TimePoint deadline = Clock::now() + limits.header_timeout;
   HeadScanner scanner(limits);
   while (true) {
+    // The scanner remembers how far it has looked, so a head that comes byte by byte costs no more than one that comes
+    // whole.
     HeadScanner::State state = scanner.scan(input());
     if (state == HeadScanner::State::kComplete) {
       error_ = parse_head(input().substr(0, scanner.head_bytes()), limits, head_);
       consume(scanner.head_bytes());
       co_return !error_;
     }
+    // Bytes that can be no request are refused before their end has come.
     if (state == HeadScanner::State::kError) {
       error_ = scanner.error();
       co_return false;
@@ -132,6 +142,7 @@ Session::Awaitable<bool> Session::read_body(BodyReader& reader, bool send_contin
   TimePoint start = Clock::now();
   TimePoint last = start;
   if (send_continue && input().empty() && !reader.done() && !reader.error()) {
+    // RFC 9110, section 10.1.1: not where body bytes have come already, nor where there is nothing to wait for.
     segments_ = {"HTTP/1.1 100 Continue\r\n\r\n", "", "", ""};
     segment_at_ = 0;
     pump();
@@ -140,12 +151,14 @@ Session::Awaitable<bool> Session::read_body(BodyReader& reader, bool send_contin
     if (size_t taken = reader.consume(input(), request_->body); taken > 0) {
       last = Clock::now();
       consume(taken);
+      // Counted as it grows, and given off by the request's destructor: a handler may hold it for minutes.
       if (request_->count() > limits.bodies_bytes) {
         error_ = {503, "the server holds too many request bodies at once"};
         co_return false;
       }
     }
     if (reader.done()) co_return true;
+    // Two limits: a client that sends a byte now and then keeps within the first one for ever.
     TimePoint deadline = std::min(last + limits.body_idle_timeout, start + limits.body_total_timeout);
     if (reader.error()) {
       error_ = reader.error();
@@ -166,6 +179,7 @@ Session::Awaitable<bool> Session::read_body(BodyReader& reader, bool send_contin
 void Session::name_request() {
   const std::string* given = usable_request_id(head_);
   uint64_t id = context_.next_request++;
+  // The golden ratio's multiple spreads consecutive numbers over 64 bits.
   request_id_ = given != nullptr ? *given : fmt::format("req-{:016x}", context_.id_seed ^ (id * 0x9E3779B97F4A7C15ULL));
 }
 
@@ -216,6 +230,7 @@ Session::Awaitable<Session::Next> Session::serve_one() {
   } else {
     route_ = route = decide();
   }
+  // Before the body: a request for a WebSocket has none, and bytes behind it are frames.
   if (route != nullptr && route->websocket) {
     const Next end = co_await run_websocket(*route);
     co_return end;
@@ -264,6 +279,8 @@ Session::Awaitable<bool> Session::flush() {
 void Session::call_handler(const Route& route) {
   end_loaded_ = exchange_done_ = too_slow_ = aborted_ = chunked_out_ = event_stream_ = false;
   context_.counters.active.fetch_add(1, std::memory_order_relaxed);
+  // The callback refers to this object without a reference: finish_exchange() and run() detach it before the session
+  // ends, and both are on the io thread, as the callback is.
   exchange_ = std::make_shared<Exchange>(context_.hub, [this] { pump(); });
   const std::string* traceparent = request_->headers.find("traceparent");
   exchange_->set_label(
@@ -277,11 +294,14 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
   if (!written) co_return Next::kReset;
   call_handler(route);
   bool stalled = false;
+  // A FIN before the end of the response is a client that left: browsers and HTTP libraries close both ways at once,
+  // and to compute for one that does not read costs more than to fail one that only closed its own.
   while (!exchange_done_ && !closed_ && !broken_ && !too_slow_ && !(eof_ && !exchange_->ended())) {
     TimePoint now = Clock::now();
     stalled = write_stalled(now);
     if (stalled) break;
     if (now >= ping_time()) {
+      // By way of the exchange, like any event of the stream: so it never stands inside of another one.
       exchange_->write(kPing);
       last_progress_ = now;
     }
@@ -296,6 +316,8 @@ Session::Awaitable<Session::Next> Session::run_handler(const Route& route) {
 // False with refusal_ set.
 bool Session::open_websocket(const Route& route) {
   HttpError wrong = check_upgrade(head_);
+  // RFC 6455, section 4.1: a client sends no frame before the server's answer. Beast would not see bytes that are in
+  // in_.
   if (!wrong && !input().empty()) wrong = {400, "bytes behind a WebSocket's request; wanted none before its answer"};
   if (wrong) {
     refusal_ = render_error(context_.options, &route, wrong, request_id_);
@@ -312,6 +334,7 @@ bool Session::open_websocket(const Route& route) {
   for (std::string_view offered : offered_protocols(head_.headers)) {
     if (offered == route.websocket_protocol) protocol = offered;
   }
+  // From here on the link reads and writes: a wait for reading that is still pending finds websocket_ and does nothing.
   websocket_ = std::move(link);
   websocket_->start(head_, request_id_, protocol, std::get<std::shared_ptr<WebSocketHandler>>(std::move(answer)));
   return true;
@@ -331,6 +354,7 @@ Session::Awaitable<Session::Next> Session::run_websocket(const Route& route) {
     if (Clock::now() >= websocket_->idle_deadline()) websocket_->close_idle();
     co_await wait(websocket_->idle_deadline());
   }
+  // Where the session is shut, the link has not noticed it yet. So its handler gets on_close() in any case, once.
   websocket_->finish();
   websocket_.reset();  // what is under way keeps it, and it keeps this session
   context_.counters.active.fetch_sub(1, std::memory_order_relaxed);
@@ -346,6 +370,7 @@ Session::Next Session::finish_exchange(bool stalled) {
   auto& counters = context_.counters;
   counters.active.fetch_sub(1, std::memory_order_relaxed);
   if (exchange_done_) {
+    // A chunked body without its last chunk is visibly cut off. With any other framing only a reset shows it.
     if (aborted_) return chunked_out_ ? Next::kClose : Next::kReset;
     return keep_alive_ ? Next::kKeepAlive : Next::kLinger;
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "http/admission.h"
 #include "http/session.h"
 
@@ -32,11 +33,13 @@ std::size_t Session::read_ahead_limit() const {
 }
 
 void Session::consume(std::size_t count) {
+  CHECK(count <= in_.size() - in_at_);
   in_at_ += count;
   if (in_at_ == in_.size()) {
     in_.clear();
     in_at_ = 0;
     if (in_.capacity() > kKeepCapacityBytes) std::string().swap(in_);
+    // Not after each request: moving the rest each time would make pipelining quadratic.
   } else if (in_at_ >= kCompactBytes) {
     in_.erase(0, in_at_);
     in_at_ = 0;
@@ -44,6 +47,7 @@ void Session::consume(std::size_t count) {
   arm_read();
 }
 
+// One wait at most. It is not armed while read-ahead is full, so that TCP's window closes and the client has to wait.
 void Session::arm_read() {
   if (reading_ || client_left() || read_paused() || websocket_) return;
   reading_ = true;
@@ -63,6 +67,7 @@ void Session::arm_read() {
 void Session::on_readable() {
   size_t space = read_ahead_limit() - (in_.size() - in_at_);
   error_code ec;
+  // One read for each readiness: a fast sender must not hold the thread. arm_read() comes back when there is more.
   size_t count = socket_.read_some(asio::buffer(context_.scratch.data(), std::min(space, context_.scratch.size())), ec);
   if (ec == asio::error::would_block || ec == asio::error::try_again || ec == asio::error::interrupted) {
     arm_read();
@@ -79,6 +84,7 @@ void Session::on_readable() {
   notify();
 }
 
+// POLLRDHUP shows a FIN behind bytes that are not read; an ordinary read would find it only behind them.
 void Session::poll_for_fin() {
   pollfd probe{socket_.native_handle(), POLLRDHUP, 0};
   if (closed_ || ::poll(&probe, 1, 0) <= 0) return;
@@ -86,6 +92,7 @@ void Session::poll_for_fin() {
   if ((probe.revents & POLLRDHUP) != 0) eof_ = true;
 }
 
+// write_armed_ keeps pump() from writing meanwhile. The session lives as long as the wait, by `self`.
 void Session::arm_write() {
   write_armed_ = true;
   socket_.async_wait(Socket::wait_write, [self = shared_from_this()](error_code ec) {
@@ -115,6 +122,7 @@ void Session::pump() {
       asio::post(socket_.get_executor(), [self = shared_from_this()] { self->pump(); });
       return;
     }
+    // One writev(2) for head, frame, chunk and end: so no response is split over more packets than it needs.
     std::array<asio::const_buffer, 4> buffers;
     for (size_t i = segment_at_; i < segments_.size(); ++i)
       buffers[i] = asio::buffer(segments_[i].data(), segments_[i].size());
@@ -128,6 +136,7 @@ void Session::pump() {
     }
     last_progress_ = Clock::now();
     advance(count);
+    // All of a response, or of a refusal, is in the kernel's buffer; the coroutine decides what comes next.
     if (output_empty() && (end_loaded_ || !exchange_)) {
       exchange_done_ = end_loaded_;
       notify();
@@ -141,12 +150,14 @@ void Session::advance(std::size_t count) {
   while (segment_at_ < segments_.size()) {
     std::string_view& segment = segments_[segment_at_];
     size_t take = std::min(count, segment.size());
+    // Only these bytes are the exchange's: frames and heads were never counted as unsent.
     if (segment_at_ == kChunkSegment && chunk_counts_) exchange_->bytes_sent(take);
     segment.remove_prefix(take);
     count -= take;
     if (!segment.empty()) return;
     ++segment_at_;
   }
+  CHECK(count == 0);  // the socket takes no more than it was given
 }
 
 void Session::free_chunk() {
@@ -158,6 +169,7 @@ void Session::free_chunk() {
 bool Session::take() {
   if (!exchange_ || end_loaded_) return false;
   Exchange::Taken taken;
+  // take() wants an empty string to swap with; what was in it has been written.
   free_chunk();
   exchange_->take(taken, chunk_);
   end_loaded_ = taken.ended;
@@ -171,9 +183,11 @@ bool Session::take() {
     counted_ = std::move(taken.response.counted);
     if (event_stream_) notify();  // it has a time for its first comment
   }
+  // RFC 9110: no body behind HEAD, 204 and 304, whatever the handler has made.
   bool no_body = head_.method == "HEAD" || (!taken.streaming && is_bodyless(taken.response.status));
   chunk_counts_ = taken.streaming && !no_body;
   if (no_body) {
+    // Dropped here, and sent as far as the flow control of the stream is concerned.
     if (taken.streaming) exchange_->bytes_sent(chunk_.size());
     chunk_.clear();
   }
@@ -184,12 +198,14 @@ bool Session::take() {
   }
   segments_[2] = chunk_;
   if (framed) {
+    // The last chunk of length 0 marks the regular end; an aborted stream ends without it.
     if (taken.ended && !taken.aborted) {
       segments_[3] = chunk_.empty() ? "0\r\n\r\n" : "\r\n0\r\n\r\n";
     } else if (!chunk_.empty()) {
       segments_[3] = "\r\n";
     }
   }
+  // Steps over empty segments, so that output_empty() is right.
   advance(0);
   if (output_empty() && end_loaded_) {
     exchange_done_ = true;
@@ -205,6 +221,7 @@ void Session::load_head(Response& response, bool streaming) {
   }
   chunked_out_ = streaming && head_.minor_version == 1;
   event_stream_ = streaming && response.content_type == kEventStream;
+  // HTTP/1.0 has no chunks: the end of the connection is the end of the body.
   if (context_.draining || (streaming && !chunked_out_)) keep_alive_ = false;
   HeadContext context;
   context.minor_version = head_.minor_version;
@@ -252,6 +269,7 @@ void Session::close(Next how) {
   if (closed_) return;
   closed_ = true;
   error_code ec;
+  // SO_LINGER with 0 seconds: close(2) drops what is unsent and sends a RST (socket(7)).
   if (how == Next::kReset) socket_.set_option(asio::socket_base::linger(true, 0), ec);
   socket_.close(ec);
 }

@@ -44,6 +44,7 @@ class WebSocketLink::Stream {
  public:
   explicit Stream(Session::Socket& socket) : ws(socket) {}
 
+  // By reference: the socket stays the session's, which closes it. `false`: no compression of messages.
   beast::websocket::stream<Session::Socket&, false> ws;
   beast::http::request<beast::http::empty_body> request;
   beast::flat_buffer buffer;
@@ -73,6 +74,7 @@ void WebSocketLink::start(const RequestHead& head, const std::string& request_id
   request.method(beast::http::verb::get);
   request.target("/");
   request.version(11);
+  // The head was read and checked by this server; Beast gets it again for its part of the handshake, the key's answer.
   for (const Header& field : head.headers) request.insert(field.name, field.value);
   auto& ws = stream_->ws;
   ws.read_message_max(limits.websocket_message_bytes);
@@ -88,6 +90,7 @@ void WebSocketLink::start(const RequestHead& head, const std::string& request_id
         response.set("x-request-id", request_id);
         if (!protocol.empty()) response.set(beast::http::field::sec_websocket_protocol, protocol);
       }));
+  // `request` lives in stream_, since it is read until the handshake is done.
   ws.async_accept(request, [self = shared_from_this()](error_code ec) { ec ? self->finish() : self->on_accepted(); });
 }
 
@@ -107,10 +110,12 @@ void WebSocketLink::read_next() {
   if (!open_ || done_ || closing_ || reading_) return;
   {
     std::lock_guard lock(mutex_);
+    // A client that asks and does not read: on_written() comes back here when it has.
     if (unread_ > context_.options.limits.websocket_unread_bytes) return;
   }
   reading_ = true;
   stream_->ws.async_read(stream_->buffer, [self = shared_from_this()](error_code ec, std::size_t) {
+    // finish() has released the handler. Every callback of Beast begins with this check.
     if (self->done_) return;
     ec ? self->finish() : self->on_read();
   });
@@ -122,6 +127,7 @@ void WebSocketLink::on_read() {
   std::string text = beast::buffers_to_string(stream_->buffer.data());
   stream_->buffer.consume(stream_->buffer.size());
   if (text.size() > context_.options.limits.inline_body_bytes) stream_->buffer.shrink_to_fit();
+  // Beast has checked that text is UTF-8.
   if (!stream_->ws.got_text()) {
     reading_ = false;
     close(CloseCode::kUnknownData, "a binary message; wanted text");
@@ -137,6 +143,7 @@ void WebSocketLink::handle(std::string text) {
     return read_again();
   }
   const std::size_t bytes = text.size();
+  // The budget of request bodies, which a message is as well. By value: the work may outlive the server.
   const auto held = context_.bodies_bytes;
   if (held->fetch_add(bytes, std::memory_order_relaxed) + bytes > context_.options.limits.bodies_bytes) {
     held->fetch_sub(bytes, std::memory_order_relaxed);
@@ -144,6 +151,9 @@ void WebSocketLink::handle(std::string text) {
     return read_again();
   }
   const std::shared_ptr<void> counted(nullptr, [held, bytes](void*) { held->fetch_sub(bytes); });
+  // reading_ stays set until the work is done, so messages come to the handler one at a time. finish() may run
+  // meanwhile: on_message() then comes behind on_close(), and a handler has to allow for that; `handler` keeps it
+  // alive.
   auto work = [self = shared_from_this(), handler = handler_, text = std::move(text), counted]() mutable {
     guarded([&] { handler->on_message(std::move(text)); });
     self->hub_->post([self] { self->read_again(); });
@@ -157,6 +167,7 @@ void WebSocketLink::read_again() {
 }
 
 ResponderPtr WebSocketLink::open_stream(RequestLabel label, std::function<void()> on_end) {
+  // The callback needs the exchange that it belongs to. Weak both ways: an exchange that held itself would never end.
   const auto which = std::make_shared<std::weak_ptr<Exchange>>();  // known in the next line
   auto exchange = std::make_shared<Exchange>(hub_, [weak = weak_from_this(), which] {
     const auto self = weak.lock();
@@ -172,6 +183,7 @@ ResponderPtr WebSocketLink::open_stream(RequestLabel label, std::function<void()
     gone = gone_;
     if (!gone) streams_.push_back({exchange, std::move(on_end)});
   }
+  // Outside of the lock: it may run callbacks.
   if (gone) exchange->client_gone();
   return responder;
 }
@@ -191,12 +203,14 @@ void WebSocketLink::take_stream(const std::shared_ptr<Exchange>& answer) {
     std::lock_guard lock(mutex_);
     std::string_view rest = lines;
     while (!rest.empty()) {
+      // A writer of a stream writes complete lines, so a chunk never ends inside of one.
       const std::string_view line = rest.substr(0, rest.find('\n'));
       const std::size_t bytes = std::min(rest.size(), line.size() + 1);
       rest.remove_prefix(bytes);
       if (!line.empty()) queue_.push_back({std::string(line), answer, complete ? 0 : bytes});
     }
   }
+  // Behind its last lines in the queue, as open_stream() promises.
   if (taken.ended) end_stream(answer);
   pump();
 }
@@ -211,12 +225,14 @@ void WebSocketLink::end_stream(const std::shared_ptr<Exchange>& answer) {
     on_end = std::move(found->on_end);
     streams_.erase(found);
   }
+  // Destroys the callback that has called take_stream(): behind that, it uses nothing that it captures.
   answer->detach();
   last_message_ = Clock::now();
   on_change_();
   guarded(on_end);
 }
 
+// To the io thread, where alone the socket is written. Weak: the task may run after the connection has ended.
 void WebSocketLink::poke() {
   hub_->post([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->pump();
@@ -236,12 +252,15 @@ void WebSocketLink::send(std::string text) {
 void WebSocketLink::close(CloseCode code, std::string reason) {
   {
     std::lock_guard lock(mutex_);
+    // The first close counts.
     if (gone_ || close_wanted_) return;
     close_wanted_.emplace(code, std::move(reason));
   }
   poke();
 }
 
+// One write at a time: Beast allows no second one before the first has completed. The close frame goes out when the
+// queue is empty, so that everything that was queued before comes first.
 void WebSocketLink::pump() {
   if (!open_ || done_ || writing_ || closing_) return;
   std::optional<std::pair<CloseCode, std::string>> last;
@@ -251,6 +270,7 @@ void WebSocketLink::pump() {
       last = close_wanted_;
       if (!last) return;
     } else {
+      // A member, since the write reads it until it has completed, also where finish() comes meanwhile.
       current_ = std::move(queue_.front());
       queue_.pop_front();
     }
@@ -284,6 +304,7 @@ void WebSocketLink::on_written() {
 
 WebSocketLink::Clock::time_point WebSocketLink::idle_deadline() const {
   std::lock_guard lock(mutex_);
+  // Not while an answer is made: the client may only be listening.
   if (!open_ || done_ || closing_ || !streams_.empty() || close_wanted_) return Clock::time_point::max();
   return last_message_ + context_.options.limits.websocket_idle_timeout;
 }
@@ -298,6 +319,8 @@ void WebSocketLink::drain() {
   guarded([&] { handler_->on_drain(); });
 }
 
+// Once, whatever comes first: an error of the socket, the end of the close handshake, or the session's end. From done_
+// on no callback does anything, and gone_ is the same for other threads.
 void WebSocketLink::finish() {
   if (std::exchange(done_, true)) return;
   std::vector<OpenStream> streams;
@@ -309,10 +332,12 @@ void WebSocketLink::finish() {
     dropped.swap(queue_);
     unread_ = 0;
   }
+  // Outside of the lock: client_gone() runs the callbacks of those who write.
   for (const OpenStream& stream : streams) {
     stream.answer->detach();
     if (stream.answer->client_gone()) context_.counters.disconnects.fetch_add(1, std::memory_order_relaxed);
   }
+  // The handler has a reference to this object, and this one to it: taking it out breaks the circle.
   const std::shared_ptr<WebSocketHandler> handler = std::move(handler_);
   guarded([&] { handler->on_close(); });
   on_change_();

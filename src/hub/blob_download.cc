@@ -28,6 +28,7 @@ std::optional<ContentRange> parse_range(std::string_view text) {
   if (!text.starts_with("bytes ")) return std::nullopt;
   text.remove_prefix(6);
   const char* end = text.data() + text.size();
+  // RFC 9110, section 14.4. Where the range ends is not compared: on_body() counts the bytes.
   const auto [dash, bad] = std::from_chars(text.data(), end, out.first);
   const std::size_t slash = text.find('/');
   if (bad != std::errc() || dash == end || *dash != '-' || slash == std::string_view::npos) return std::nullopt;
@@ -47,12 +48,16 @@ BlobDownload::BlobDownload(const Hub& hub, const Cache& cache, const Repository&
       what_(repository.name + "/" + file.name),
       blob_(cache.blob(repository.name, file.etag)),
       incomplete_(blob_ + ".incomplete"),
+      // The very file that the Hugging Face tools lock for this blob, so that the two never write to one `.incomplete`
+      // at once.
       lock_(cache.locks(repository.name) + "/" + file.etag + ".lock") {}
 
 BlobDownload::~BlobDownload() {
   if (fd_ >= 0) ::close(fd_);
 }
 
+// The size alone: this program gives a blob its name when its checksum was right, and to sum tens of gigabytes at each
+// pull would take minutes.
 bool BlobDownload::is_complete() const {
   struct stat info {};
   return ::stat(blob_.c_str(), &info) == 0 && S_ISREG(info.st_mode) &&
@@ -64,10 +69,12 @@ Status BlobDownload::run(Connection& connection) {
     ASSIGN_OR_RETURN(
         const FileLock lock,
         FileLock::wait(lock_, false, fmt::format("{}: another process is getting it; waiting", what_), hub_.control()));
+    // Asked again under the lock: the process that held it may have brought the file.
     if (!is_complete()) {
       RETURN_IF_ERROR(open_incomplete());
       const bool resumed = size_ > 0;
       const Status status = fetch(connection);
+      // What other errors leave is kept: the next pull goes on from it.
       if (!resumed || status.code() != StatusCode::kInvalidArgument) return status;
       // What was left there may have been spoilt; the hub's own bytes are another matter.
       hub_.control().note(status.message() + "; getting it from the beginning");
@@ -88,11 +95,13 @@ Status BlobDownload::fetch(Connection& connection) {
 // What is there is summed again, since another process may have written it.
 Status BlobDownload::open_incomplete() {
   if (fd_ >= 0) ::close(fd_);
+  // O_NOFOLLOW: the cache is shared, and a link here would have this write to a file of another's choice.
   fd_ = ::open(incomplete_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, kBlobMode);
   struct stat info {};
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return file_error(errno, incomplete_, "open");
   if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no regular file; wanted one", incomplete_);
   RETURN_IF_ERROR(restart());
+  // Of another version of the file under the same name, or spoilt: none of it can be kept.
   if (static_cast<uint64_t>(info.st_size) > file_.size) {
     return ::ftruncate(fd_, 0) == 0 ? ok_status() : file_error(errno, incomplete_, "shorten");
   }
@@ -101,15 +110,18 @@ Status BlobDownload::open_incomplete() {
     const ssize_t count = ::pread(fd_, buffer.data(), buffer.size(), static_cast<off_t>(size_));
     if (count < 0) return file_error(errno, incomplete_, "read");
     if (count == 0) break;
+    // SHA-256 of the beginning is needed to go on; reading it costs less than getting it again.
     RETURN_IF_ERROR(digest_->update(std::span(buffer).first(static_cast<std::size_t>(count))));
     size_ += static_cast<uint64_t>(count);
     arrived_(count);
+    // Tens of gigabytes take a while to read.
     if (hub_.control().cancelled()) return Status(StatusCode::kCancelled, "interrupted");
   }
   return ok_status();
 }
 
 Status BlobDownload::restart() {
+  // The progress goes back by what has to come again.
   arrived_(-static_cast<int64_t>(size_));
   size_ = 0;
   ASSIGN_OR_RETURN(digest_, Digest::make(file_.etag, file_.size));
@@ -117,16 +129,20 @@ Status BlobDownload::restart() {
 }
 
 Attempt BlobDownload::attempt(Connection& connection) {
+  // A resumed file may be complete: a range from its end on would be answered with 416.
   if (size_ == file_.size && size_ > 0) return {ok_status()};
   const uint64_t before = size_;
   const auto answer = connection.perform(
       {.url = hub_.file_url(connection, repository_, file_.name), .first = size_},
       [this](const HubAnswer& head) { return on_head(head); },
       [this](std::span<const std::byte> bytes) { return on_body(bytes); });
+  // Attempts without progress are counted (retry.h): a connection that breaks every few minutes must not end a pull of
+  // an hour, and one that brings a few bytes each time must not keep it going for ever.
   const bool progress = size_ >= before + kProgressBytes;
   if (!answer.ok()) {
     return {answer.status().with_prefix(what_), answer.status().code() == StatusCode::kUnavailable, progress};
   }
+  // No bytes of the file are cut off: what comes anew overwrites all of them, as it has file_.size bytes in all.
   if (answer->status == 416) {  // the file is shorter than what is here: from the beginning
     return {restart().ok() ? error(StatusCode::kUnavailable, "{}: the hub has no bytes from {} on; wanted {} in all",
                                    what_, before, file_.size)
@@ -142,6 +158,7 @@ Attempt BlobDownload::attempt(Connection& connection) {
 }
 
 Status BlobDownload::on_head(const HubAnswer& answer) {
+  // The answer begins at byte 0, whatever was asked for.
   if (answer.status == 200) {
     if (answer.content_length && static_cast<uint64_t>(*answer.content_length) != file_.size) {
       return invalid_argument("the hub sends {} bytes; wanted {}, as its listing has it", *answer.content_length,
@@ -152,6 +169,8 @@ Status BlobDownload::on_head(const HubAnswer& answer) {
     return ::ftruncate(fd_, 0) == 0 ? ok_status() : file_error(errno, incomplete_, "shorten");
   }
   const std::optional<ContentRange> range = parse_range(answer.content_range);
+  // A server that ignores the range would otherwise write the beginning of the file behind itself, which only the
+  // checksum at the end would find.
   if (!range || range->first != size_ || (range->total && *range->total != file_.size)) {
     return invalid_argument("the hub's Content-Range is {}; wanted bytes {}-{}/{}", quoted_name(answer.content_range),
                             size_, file_.size - 1, file_.size);
@@ -164,6 +183,7 @@ Status BlobDownload::on_body(std::span<const std::byte> bytes) {
     return invalid_argument("the hub sends over {} bytes; wanted so many, as its listing has it", file_.size);
   }
   while (!bytes.empty()) {
+    // pwrite() at size_, not write(): after a restart the position of the descriptor would be wrong.
     const ssize_t count = ::pwrite(fd_, bytes.data(), bytes.size(), static_cast<off_t>(size_));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) {
@@ -185,6 +205,8 @@ Status BlobDownload::finish() {
     return invalid_argument("{}: the bytes that came have the checksum {}; wanted {}. They are removed", what_, sum,
                             file_.etag);
   }
+  // Before the rename: after a loss of power a file with the blob's name must have the blob's bytes, since
+  // is_complete() looks at the size alone.
   if (::fsync(fd_) != 0) return file_error(errno, incomplete_, "write");
   if (::rename(incomplete_.c_str(), blob_.c_str()) != 0) return file_error(errno, blob_, "write");
   return ok_status();

@@ -23,6 +23,7 @@ std::string folder_name(const std::string& repository) {
   return std::string(kPrefix) + name.replace(name.find('/'), 1, "--");
 }
 
+// The first "--" parts owner and name: an owner's name has none. parse_reference() refuses whatever else lies there.
 std::optional<std::string> repository_of(const std::string& folder) {
   if (!folder.starts_with(kPrefix)) return std::nullopt;
   std::string name = folder.substr(kPrefix.size());
@@ -58,6 +59,7 @@ std::vector<std::string> Cache::repositories() const {
   std::error_code failed;
   std::size_t looked_at = 0;
   for (fs::directory_iterator entry(root_, failed), end; !failed && entry != end; entry.increment(failed)) {
+    // The folder is shared, so its size is not ours to bound.
     if (++looked_at > kMaxCacheEntries) break;
     if (auto name = repository_of(entry->path().filename().string())) out.push_back(std::move(*name));
   }
@@ -65,6 +67,7 @@ std::vector<std::string> Cache::repositories() const {
   return out;
 }
 
+// refs/REVISION has the commit that the branch had when it was last pulled, by whichever tool.
 std::optional<std::string> cached_commit(const Cache& cache, const std::string& repository,
                                          const std::string& revision) {
   std::string commit = revision;
@@ -109,13 +112,16 @@ Status link_file(const Cache& cache, const std::string& repository, const std::s
                  const std::string& etag) {
   const std::string path = cache.snapshot(repository, commit) + "/" + file;
   RETURN_IF_ERROR(make_folders(fs::path(path).parent_path().string()));
+  // Relative, as the Hugging Face tools make it: the cache may be moved or mounted elsewhere.
   std::string target = "../../";  // of snapshots/COMMIT/
   for (const char c : file) target += c == '/' ? "../" : "";
   target += "blobs/" + etag;
   // A link that is there already leads to the same bytes, or to those of an older listing: it is replaced at once.
   const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
+  // Left by a process with the same number that died here.
   ::unlink(fresh.c_str());
   if (::symlink(target.c_str(), fresh.c_str()) != 0) return file_error(errno, fresh, "make the link");
+  // rename(2) replaces the old link in one step: a model that is being loaded always finds one of the two.
   if (::rename(fresh.c_str(), path.c_str()) == 0) return ok_status();
   const int number = errno;
   ::unlink(fresh.c_str());
@@ -131,6 +137,7 @@ Status set_revision(const Cache& cache, const std::string& repository, const std
   std::FILE* file = std::fopen(fresh.c_str(), "wb");
   if (file == nullptr) return file_error(errno, fresh, "write");
   const bool written = std::fputs(commit.c_str(), file) >= 0;
+  // Its errors count as those of fputs(): buffered bytes are written here.
   const bool closed = std::fclose(file) == 0;
   if (written && closed && ::rename(fresh.c_str(), path.c_str()) == 0) return ok_status();
   const int number = errno;

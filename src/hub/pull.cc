@@ -47,6 +47,7 @@ class Pull {
         name_(options.model.repository),
         cache_(settings.cache),
         hub_(settings, options.retry,
+             // One thread's failure ends the downloads of the others, which are of no use without it.
              {.cancelled = [this] { return failed_.load() || control_.transfer.cancelled(); },
               .note = control.transfer.note}) {}
 
@@ -78,6 +79,7 @@ class Pull {
   Status first_failure_ = ok_status();
 };
 
+// The first failure is the reason; those that follow are mostly "interrupted", by failed_.
 void Pull::note_failure(const Status& status) {
   const std::lock_guard lock(mutex_);
   if (!failed_.exchange(true)) first_failure_ = status;
@@ -90,6 +92,7 @@ void Pull::note_progress(std::size_t file, int64_t bytes, std::size_t files) {
   progress_.files_done += files;
   progress_.file = &files_[file];
   progress_.file_bytes_done = file_bytes_done_[file] += static_cast<uint64_t>(bytes);
+  // Under the lock, so that lines of progress come in sequence and one at a time.
   control_.progress(progress_);
 }
 
@@ -100,6 +103,7 @@ Status Pull::add_file(Connection& connection, const std::string& file) {
                  file);
   }
   RemoteFile out = *listed;
+  // A request of its own where the listing lacks the checksum.
   RETURN_IF_ERROR(hub_.complete(connection, repository_, out));
   files_.push_back(out);
   const std::lock_guard lock(mutex_);
@@ -124,6 +128,8 @@ Status Pull::check_space() const {
   std::map<std::string, uint64_t> missing;  // by checksum: a blob may be two files
   for (const RemoteFile& file : files_) {
     const std::string blob = cache_.blob(name_, file.etag);
+    // Where the sizes agree the blob is there (BlobDownload::is_complete). What lies in `.incomplete` need not come
+    // again.
     if (size_of(blob) != file.size) missing[file.etag] = file.size - std::min(file.size, size_of(blob + ".incomplete"));
   }
   uint64_t needed = 0;
@@ -139,6 +145,7 @@ Status Pull::check_space() const {
 }
 
 void Pull::fetch_next(std::atomic<std::size_t>& next) {
+  // Of each thread: a handle of libcurl belongs to one thread, and keeps its connection from file to file.
   auto connection = hub_.connect();
   if (!connection.ok()) return note_failure(connection.status());
   for (std::size_t i = next++; i < files_.size() && !hub_.control().cancelled(); i = next++) {
@@ -155,6 +162,7 @@ Status Pull::fetch(std::size_t first) {
   std::atomic<std::size_t> next{first};
   const std::size_t threads = std::min(files_.size() - first, static_cast<std::size_t>(options_.parallel));
   {
+    // Their destructors join: below this block no other thread touches this object.
     std::vector<std::jthread> running;
     for (std::size_t i = 0; i < threads; ++i) running.emplace_back([&] { fetch_next(next); });
   }
@@ -175,11 +183,15 @@ Result<CachedModel> Pull::run() {
   ASSIGN_OR_RETURN(Connection connection, hub_.connect());
   RETURN_IF_ERROR(choose(connection));
   RETURN_IF_ERROR(make_folders(cache_.root()));
+  // Shared: pulls may go on beside each other, and only `rm` takes it alone, to remove no blob that is about to be
+  // linked. It is held until the links are there. The blobs' locks come inside of it, one at a time in each thread, so
+  // no two processes wait for each other in a circle.
   ASSIGN_OR_RETURN(const FileLock lock,
                    FileLock::wait(cache_.locks(name_) + "/" + std::string(kRepositoryLock), true,
                                   fmt::format("{}: another process removes it; waiting", name_), hub_.control()));
   RETURN_IF_ERROR(check_space());
   RETURN_IF_ERROR(fetch(0));
+  // Two rounds: the names of the shards stand in the index, which the first one brings.
   if (selection_.shards_by_index) {
     const std::size_t small = files_.size();
     ASSIGN_OR_RETURN(const std::set<std::string> shards,
@@ -188,6 +200,8 @@ Result<CachedModel> Pull::run() {
     RETURN_IF_ERROR(check_space());
     RETURN_IF_ERROR(fetch(small));
   }
+  // Last, when all blobs are there: a snapshot with links to missing blobs would look like a model to other tools. And
+  // the ref comes behind the links.
   RETURN_IF_ERROR(link());
   CachedModel out{.reference = options_.model, .commit = repository_.commit, .bytes = progress_.bytes};
   const std::string snapshot = cache_.snapshot(name_, out.commit);

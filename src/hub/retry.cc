@@ -20,6 +20,7 @@ bool pause_for(std::chrono::milliseconds time, const TransferControl& control) {
 
 }  // namespace
 
+// A failure that would come again (a wrong token, a missing file) is returned at once: `again` is false for it.
 Status with_retries(const RetryPolicy& policy, const TransferControl& control,
                     const std::function<Attempt()>& attempt) {
   std::chrono::milliseconds pause = policy.first_pause;
@@ -30,6 +31,8 @@ Status with_retries(const RetryPolicy& policy, const TransferControl& control,
     if (++failures >= policy.attempts) {
       return Status(done.status.code(), fmt::format("{}; {} attempts were made", done.status.message(), failures));
     }
+    // The hub's Retry-After is a floor: to come earlier only costs one of the attempts. A time beyond the limit is the
+    // user's to wait, not ours.
     const std::chrono::seconds asked(done.retry_after_s);
     if (asked > policy.longest_retry_after) {
       return Status(done.status.code(),

@@ -9,6 +9,7 @@ namespace millrace {
 
 namespace {
 
+// Roots alone know their namespace: O(depth) for each node that is noted.
 const CacheNamespace& space_of(const RadixNode& node) {
   const RadixNode* root = &node;
   while (!root->is_root()) root = root->parent;
@@ -19,11 +20,14 @@ const CacheNamespace& space_of(const RadixNode& node) {
 
 // The digests of the path above are there: events are on from the beginning or never.
 void KvEventLog::add_digests(RadixNode* node) const {
+  CHECK(node->digests.empty());
   if (!enabled_) return;
   if (node->is_root()) {
     if (!node->space->extra_key.empty()) node->digests = {text_digest(node->space->extra_key)};
     return;
   }
+  // The chain of a prompt: the digest of a page covers all tokens before it. A root's extra key is its first link, so
+  // that equal tokens under different keys have different names; without a key the first page has no parent.
   const BlockDigest* parent = node->parent->digests.empty() ? nullptr : &node->parent->digests.back();
   const auto pages = static_cast<int32_t>(node->tokens.size()) / page_size_;
   node->digests.reserve(static_cast<std::size_t>(pages));
@@ -37,6 +41,7 @@ void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
   if (!enabled_) return;
   const auto count = static_cast<int32_t>(node.pages_in(medium).size());
   const CacheNamespace& space = space_of(node);
+  // One event for each page, with the page before it as its parent.
   for (int32_t page = first; page < count; ++page) {
     KvEvent event;
     event.kind = KvEventKind::kStored;
@@ -44,6 +49,7 @@ void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
     event.hashes = {short_hash(node.digests[static_cast<std::size_t>(page)])};
     if (page > 0) {
       event.parent = short_hash(node.digests[static_cast<std::size_t>(page - 1)]);
+      // Behind a root there is no parent in the event: the key of the root is a field by itself.
     } else if (!node.parent->is_root()) {
       event.parent = short_hash(node.parent->digests.back());
     }
@@ -56,6 +62,8 @@ void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
   }
 }
 
+// Called before the pages leave, while the node still has their digests. One event for all of them: there is no parent
+// to name.
 void KvEventLog::note_removed(const RadixNode& node, KvMedium medium, int32_t first) {
   if (!enabled_ || muted_) return;
   const auto count = static_cast<int32_t>(node.pages_in(medium).size());
@@ -72,6 +80,7 @@ void KvEventLog::note_removed(const RadixNode& node, KvMedium medium, int32_t fi
   note(std::move(event));
 }
 
+// Also while removals are muted: this is the event that stands for them.
 void KvEventLog::note_cleared() {
   if (!enabled_) return;
   KvEvent event;
@@ -80,6 +89,8 @@ void KvEventLog::note_cleared() {
 }
 
 void KvEventLog::note(KvEvent event) {
+  // A reader that missed one event cannot apply the next ones, so all of them are dropped until it takes what there is
+  // and learns of the gap from `dropped`.
   if (events_.dropped > 0 || events_.events.size() >= kMaxKvEvents) {
     ++events_.dropped;
     return;
@@ -90,6 +101,7 @@ void KvEventLog::note(KvEvent event) {
 KvEvents KvEventLog::take() { return std::exchange(events_, {}); }
 
 void KvEventLog::continue_from(KvEvents before) {
+  // Those of the old cache come first, then the mark that its pages are gone.
   CHECK(events_.events.empty());
   events_ = std::move(before);
   note_cleared();

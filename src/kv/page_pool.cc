@@ -37,6 +37,7 @@ std::string PageBooks::to_string() const {
 PagePool::PagePool(int32_t page_count) {
   CHECK(page_count > 0);
   states_.assign(static_cast<std::size_t>(page_count), PageState::kFree);
+  // Every page fits, so that releasing one never allocates.
   free_.reserve(states_.size());
   // The lowest number lies on top, so that a fresh pool hands out 0, 1, 2...
   for (int32_t page = page_count - 1; page >= 0; --page) free_.push_back(PageId{page});
@@ -46,6 +47,7 @@ PagePool::PagePool(int32_t page_count) {
 
 bool PagePool::allocate(int32_t count, std::vector<PageId>& out) {
   CHECK(count >= 0);
+  // All or nothing: a request with a part of its pages could only hold them and wait.
   if (count > free_count()) return false;
   for (int32_t i = 0; i < count; ++i) {
     const PageId page = free_.back();
@@ -56,6 +58,8 @@ bool PagePool::allocate(int32_t count, std::vector<PageId>& out) {
   return true;
 }
 
+// An error and no CHECK: a page that is released twice is a fault of one request, and is worth a line in the log rather
+// than all other requests. Since nothing changes, the page still has one owner.
 Status PagePool::release(PageId page, PageState from) {
   CHECK(from != PageState::kFree);
   RETURN_IF_ERROR(expect(page, from));
@@ -65,6 +69,7 @@ Status PagePool::release(PageId page, PageState from) {
 }
 
 Status PagePool::move(PageId page, PageState from, PageState to) {
+  // To and from kFree goes through allocate() and release(), which keep the free list.
   CHECK(from != PageState::kFree && to != PageState::kFree);
   RETURN_IF_ERROR(expect(page, from));
   set(page, to);
@@ -78,6 +83,7 @@ PageState PagePool::state(PageId page) const {
 
 PageBooks PagePool::books() const { return books_; }
 
+// Recounts from the states, which are the truth; books and free list are derived from them.
 Status PagePool::verify() const {
   PageBooks counted;
   counted.all = page_count();
@@ -104,6 +110,7 @@ Status PagePool::expect(PageId page, PageState from) const {
   return internal_error("page {} is {}; wanted {}", page.value, page_state_name(state(page)), page_state_name(from));
 }
 
+// The only function that writes a state, so that the books always agree with it.
 void PagePool::set(PageId page, PageState to) {
   PageState& state = states_[index_of(page)];
   --books_.in_state[index_of(state)];

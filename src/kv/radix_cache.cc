@@ -33,6 +33,7 @@ MatchResult RadixCache::match_prefix(const CacheNamespace& space, std::span<cons
     RadixNode* child = tree_.find_child(*node, tokens);
     if (child == nullptr) break;
     const int32_t common = tree_.common_pages(*child, tokens);
+    // The hash has found a child whose first page is equal, so `common` is at least 1, as split() needs.
     if (common < tree_.length(*child)) child = split(child, common);
     // A node that is in the pool in part becomes two, so that a lock on the first covers just the pages found there.
     const auto in_pool = static_cast<int32_t>(child->pages.size());
@@ -78,6 +79,7 @@ InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int
   if (pages.empty()) return result;
   ++tick_;
   RadixNode* node = options.below == nullptr ? root_of(space) : options.below;
+  // No use is counted: the request was counted on the path above when it came to `below`, and a root counts none.
   use(node, options.priority, 0);
   while (!pages.empty()) {
     RadixNode* child = tree_.find_child(*node, tokens);
@@ -90,6 +92,8 @@ InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int
     }
     const auto count = static_cast<std::size_t>(tree_.length(*child));
     adopt_known(*child, pages.first(count), result);
+    // From the root down, with every node of the path: so a node has never fewer hits than its child (the header's
+    // invariant, on which back_up_path() relies).
     ++child->hits;
     child->priority = known ? std::max(child->priority, options.priority) : options.priority;
     mark_used(child);
@@ -106,6 +110,8 @@ InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int
 // the pool with this.
 void RadixCache::adopt_known(RadixNode& child, std::span<const PageId> pages, InsertResult& result) {
   const std::size_t known = child.pages.size();
+  // Two requests have computed the same tokens at the same time: the first one's pages stay, and the caller frees its
+  // own.
   for (std::size_t i = 0; i < known; ++i) {
     if (pages[i] != child.pages[i]) result.duplicates.push_back(pages[i]);
   }
@@ -127,6 +133,8 @@ RadixNode* RadixCache::new_child(RadixNode* parent, std::span<const int32_t> tok
 }
 
 RadixNode* RadixCache::split(RadixNode* node, int32_t pages) {
+  // In a tier where the lower end keeps pages, the upper one has a child and is not evicted; where all pages went up,
+  // the upper one is what can be evicted.
   RadixNode* upper = tree_.split(node, pages);
   update_queues(node);
   update_queues(upper);
@@ -166,6 +174,8 @@ void RadixCache::count_use(RadixNode* node, int32_t priority) {
 
 void RadixCache::lock(RadixNode* node) {
   for (; node != nullptr; node = node->parent) {
+    // Every node of the path counts, since another path may share it; only the first lock of a node changes what can be
+    // evicted.
     if (node->locks++ > 0) continue;
     locked_pages_ += static_cast<int32_t>(node->pages.size());
     update_queues(node);

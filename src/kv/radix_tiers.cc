@@ -18,6 +18,7 @@ void RadixCache::add_pool_pages(RadixNode* node, std::span<const PageId> pages) 
   const std::size_t first = node->pages.size();
   pool_.append(node, pages);
   if (node->locks > 0) locked_pages_ += static_cast<int32_t>(pages.size());
+  // The parent has a child in the tier now, so it can no longer be evicted.
   if (first == 0) update_queues(node->parent);
   update_queues(node);
   events_.note_stored(*node, KvMedium::kPool, static_cast<int32_t>(first));
@@ -26,6 +27,8 @@ void RadixCache::add_pool_pages(RadixNode* node, std::span<const PageId> pages) 
 // The last `count` pages of an unlocked node that no child in the tier continues. The node may be removed with them.
 template <KvMedium medium>
 void RadixCache::drop_pages(CacheTier<medium>& tier, RadixNode* node, int32_t count) {
+  CHECK(count > 0 && count <= static_cast<int32_t>(node->pages_in(medium).size()));
+  // Before the pages go: the event needs their digests, which trim() may cut.
   events_.note_removed(*node, medium, static_cast<int32_t>(node->pages_in(medium).size()) - count);
   tier.drop_last(node, count);
   update_queues(node);
@@ -40,6 +43,8 @@ int32_t RadixCache::evict(int32_t count) {
   while (freed < count) {
     RadixNode* leaf = pool_.queue().first();
     if (leaf == nullptr) break;
+    // Its copy is noted, not made. Another request may get the page at once all the same: the runner carries copies out
+    // before the rows that would overwrite it (see the header).
     if (host_.exists() && options_.write_policy == WritePolicy::kWriteBack) back_up(leaf);
     // Only as much of the path's end as is needed: what remains is still a valid prefix.
     const int32_t from_leaf = std::min(count - freed, static_cast<int32_t>(leaf->pages.size()));
@@ -108,6 +113,7 @@ bool RadixCache::back_up(RadixNode* node) {
 bool RadixCache::back_up_node(RadixNode* node) {
   const std::size_t first = node->host_pages.size();
   const int32_t wanted = tree_.length(*node) - static_cast<int32_t>(first);
+  // Evicts nothing of this path: back_up() has locked it.
   if (wanted > host_.pool().free_count()) evict_host(wanted - host_.pool().free_count());
   const int32_t count = std::min(wanted, host_.pool().free_count());
   if (count == 0) return false;

@@ -11,6 +11,8 @@
 namespace millrace {
 namespace {
 
+// Some published files do not mark tokens of this form as special. Here the form alone makes a token one that
+// untrusted text cannot spell.
 bool looks_like_control(std::string_view content) {
   constexpr std::string_view kFullWidthBar = "\xEF\xBD\x9C";  // ｜, as in DeepSeek's <｜User｜>
   for (const std::string_view bar : {std::string_view("|"), kFullWidthBar}) {
@@ -42,19 +44,24 @@ Result<AddedToken> parse_added_token(const Json& json, std::optional<int64_t> id
   RETURN_IF_ERROR(json_read(json, "lstrip", token.lstrip));
   RETURN_IF_ERROR(json_read(json, "rstrip", token.rstrip));
   RETURN_IF_ERROR(json_read(json, "special", token.special));
+  // Hugging Face's default where the field is missing: special tokens are looked for in the input as it is.
   token.normalized = !token.special;
   RETURN_IF_ERROR(json_read(json, "normalized", token.normalized));
   token.control = token.special || looks_like_control(token.content) || is_chat_marker(token.content);
   return token;
 }
 
+// The trie keeps children as a list of siblings: a node has one or two, but for the root, and find() asks first_bytes_
+// before it comes here.
 uint32_t AddedTokenSet::child(uint32_t node, char byte) const {
   uint32_t at = nodes_[node].first_child;
   while (at != kNoNode && nodes_[at].byte != byte) at = nodes_[at].next_sibling;
   return at;
 }
 
+// Where the normalizer makes the contents of two tokens equal, both come here, and the later one is found.
 void AddedTokenSet::add(AddedToken token) {
+  CHECK(!token.content.empty());
   uint32_t node = 0;
   for (const char byte : token.content) {
     uint32_t next = child(node, byte);
@@ -71,6 +78,8 @@ void AddedTokenSet::add(AddedToken token) {
   tokens_.push_back(std::move(token));
 }
 
+// `allowed` is asked on the way down, not for the longest match alone: where a control token is refused in untrusted
+// text, an ordinary token that begins alike is still found.
 const AddedToken* AddedTokenSet::longest_at(std::string_view text, size_t at, const Allowed& allowed) const {
   const AddedToken* best = nullptr;
   uint32_t node = 0;
@@ -85,15 +94,19 @@ const AddedToken* AddedTokenSet::longest_at(std::string_view text, size_t at, co
   return best;
 }
 
+// As Hugging Face's ends_with_word and starts_with_word: \w of Rust's regex beside the match, whatever the token's own
+// characters are.
 bool AddedTokenSet::stands_alone(std::string_view text, size_t begin, size_t end) {
   const bool before = begin > 0 && is_word(utf8_at(text, utf8_before(text, begin)).value);
   const bool after = end < text.size() && is_word(utf8_at(text, end).value);
   return !before && !after;
 }
 
+// The behaviour of AddedVocabulary::find_matches in Hugging Face's tokenizers: leftmost, then longest, not overlapping.
 bool AddedTokenSet::find(std::string_view text, size_t from, const Allowed& allowed, Match& match) const {
   if (tokens_.empty()) return false;
   for (size_t at = from; at < text.size();) {
+    // Nearly every byte of a text ends here; a continuation byte of UTF-8 begins no token's content.
     if (!first_bytes_[static_cast<unsigned char>(text[at])]) {
       ++at;
       continue;
@@ -104,11 +117,13 @@ bool AddedTokenSet::find(std::string_view text, size_t from, const Allowed& allo
       continue;
     }
     const size_t end = at + token->content.size();
+    // The reference drops the match after its search has passed it, so a shorter token inside it is not found either.
     if (token->single_word && !stands_alone(text, at, end)) {
       at = end;
       continue;
     }
     match = {token, at, end};
+    // Not beyond `from`: the white space before it may belong to the match before, which took it with rstrip.
     while (token->lstrip && match.begin > from) {
       const size_t before = utf8_before(text, match.begin);
       if (!is_space(utf8_at(text, before).value)) break;

@@ -9,6 +9,7 @@ void JsonCursor::skip_space() {
     ++at_;
 }
 
+// at_ is the byte that does not fit: the callers leave it there, or set it back, before they call this.
 Status JsonCursor::fail(std::string_view wanted) const {
   if (at_ >= text_.size()) return invalid_argument("JSON ends at byte {}; wanted {}", offset(), wanted);
   const auto byte = static_cast<unsigned char>(text_[at_]);
@@ -28,6 +29,10 @@ Status JsonCursor::enter(char bracket) {
   return ok_status();
 }
 
+// Behind a bracket comes an element or the closing bracket; later a comma or the closing bracket. A comma before the
+// closing bracket is refused by the read that follows: it gets the bracket instead of a value. One flag serves all
+// depths: when a nested array or object is left, the one around it has had an element, and the flag is false as it must
+// be.
 Result<bool> JsonCursor::next(char closing) {
   const char c = peek();
   if (c == closing) {
@@ -55,6 +60,7 @@ Result<bool> JsonCursor::next_member(std::string& key) {
   return true;
 }
 
+// Not from_chars: it would take fewer than four digits.
 Result<uint32_t> JsonCursor::read_hex4() {
   uint32_t value = 0;
   for (int i = 0; i < 4; ++i, ++at_) {
@@ -84,6 +90,8 @@ Status JsonCursor::read_escape(std::string& out) {
   if (c != 'u') return fail("an escape");
   ++at_;
   ASSIGN_OR_RETURN(uint32_t value, read_hex4());
+  // RFC 8259, section 7: a character beyond the Basic Multilingual Plane is written as two surrogates. Half of a pair
+  // has no UTF-8, and a vocabulary with it could not be encoded to, so it is refused.
   if (value >= 0xD800 && value <= 0xDBFF) {
     if (text_.substr(at_, 2) != "\\u") return fail("the second half of a surrogate pair");
     at_ += 2;
@@ -102,6 +110,7 @@ Status JsonCursor::read_string(std::string& out) {
   ++at_;
   out.clear();
   while (true) {
+    // Runs without an escape are copied at once; few strings of a vocabulary have any.
     const size_t start = at_;
     while (at_ < text_.size() && text_[at_] != '"' && text_[at_] != '\\' &&
            static_cast<unsigned char>(text_[at_]) >= 0x20) {
@@ -110,6 +119,7 @@ Status JsonCursor::read_string(std::string& out) {
     out.append(text_, start, at_ - start);
     if (at_ >= text_.size()) return fail("the end of a string");
     const char c = text_[at_];
+    // RFC 8259: control characters stand in strings as escapes only. parse_json() refuses them too.
     if (static_cast<unsigned char>(c) < 0x20) return fail("no control character in a string");
     ++at_;
     if (c == '"') return ok_status();
@@ -125,11 +135,14 @@ Status JsonCursor::read_integer(int64_t& out) {
   const size_t digits = at_;
   int64_t value = 0;
   while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
+    // The smallest 64-bit integer, whose magnitude has no positive counterpart, is refused as well; ids never come near
+    // it.
     if (__builtin_mul_overflow(value, int64_t{10}, &value) || __builtin_add_overflow(value, text_[at_] - '0', &value)) {
       return fail("an integer of at most 63 bits");
     }
     ++at_;
   }
+  // RFC 8259 has no leading zeros. at_ is set back so that the error names the first byte of the number.
   const bool leading_zero = at_ - digits > 1 && text_[digits] == '0';
   if (at_ == digits || leading_zero) {
     at_ = start;
@@ -142,6 +155,8 @@ Status JsonCursor::read_integer(int64_t& out) {
 
 Status JsonCursor::skip_string() {
   ++at_;
+  // Whatever the byte behind a backslash is, it does not end the string; that the escape is a good one, the parser of
+  // the slice checks. A backslash as the last byte carries at_ one beyond the end.
   while (at_ < text_.size() && text_[at_] != '"') at_ += text_[at_] == '\\' ? 2 : 1;
   if (at_ >= text_.size()) {
     at_ = text_.size();
@@ -151,6 +166,8 @@ Status JsonCursor::skip_string() {
   return ok_status();
 }
 
+// Counts brackets instead of recursing, so the depth of the file costs no stack. The kinds of brackets are not compared
+// here; the parser of the slice does that.
 Result<std::string_view> JsonCursor::skip_value() {
   peek();
   const size_t start = at_;
@@ -164,6 +181,7 @@ Result<std::string_view> JsonCursor::skip_value() {
       ++at_;
       continue;
     } else if (c == '}' || c == ']') {
+      // The bracket of what is around the value: next() reads it.
       if (depth == 0) break;
       --depth;
       ++at_;
@@ -181,6 +199,7 @@ Result<std::string_view> JsonCursor::skip_value() {
 }
 
 Status JsonCursor::expect_end() {
+  // peek() gives '\0' for a NUL byte of the file too.
   if (peek() != '\0' || at_ < text_.size()) return fail("the end of the file");
   return ok_status();
 }

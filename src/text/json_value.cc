@@ -13,6 +13,7 @@ namespace {
 using jinja::Value;
 
 template <typename AnyJson>
+// Recursion: the check of the depth comes first, so it is never deeper than the values of a template may be.
 Value convert(const AnyJson& json, int depth) {
   if (depth > jinja::kMaxValueDepth) jinja::fail_limit("JSON nests more than {} deep", jinja::kMaxValueDepth);
   switch (json.type()) {
@@ -20,6 +21,8 @@ Value convert(const AnyJson& json, int depth) {
       return Value::boolean(json.template get<bool>());
     case AnyJson::value_t::number_integer:
       return Value::integer(json.template get<int64_t>());
+    // A template's integers have 128 bits, so both kinds of JSON's 64-bit integers are exact. Larger ones are floats in
+    // nlohmann's parser already.
     case AnyJson::value_t::number_unsigned:
       return Value::integer(json.template get<uint64_t>());
     case AnyJson::value_t::number_float:
@@ -27,6 +30,7 @@ Value convert(const AnyJson& json, int depth) {
     case AnyJson::value_t::string:
       return Value::string(json.template get_ref<const std::string&>(), false);
     case AnyJson::value_t::array: {
+      // Containers are made from the leaves up: a value is immutable, and its depth is known when it is made.
       std::vector<Value> items;
       items.reserve(json.size());
       for (const auto& item : json) items.push_back(convert(item, depth + 1));
@@ -39,6 +43,7 @@ Value convert(const AnyJson& json, int depth) {
       }
       return jinja::make_dict(std::move(dict));
     }
+    // null; and the kinds that the parser never makes.
     default:
       return Value();
   }
@@ -63,17 +68,21 @@ class Builder : public nlohmann::json_sax<Json> {
   bool number_integer(number_integer_t value) override { return add(Value::integer(value)); }
   bool number_unsigned(number_unsigned_t value) override { return add(Value::integer(value)); }
   bool number_float(number_float_t value, const string_t&) override { return add(Value::real(value)); }
+  // nlohmann gives the string up to the receiver: it may be moved from.
   bool string(string_t& value) override { return add(Value::string(std::move(value), false)); }
+  // Of the binary formats alone, which sax_parse() does not read here.
   bool binary(binary_t&) override { return false; }
   bool start_object(std::size_t) override {
     open_.push_back({std::make_shared<jinja::DictObject>(), {}, {}});
     return check_depth();
   }
+  // Comes only inside of an object, so the innermost open one is an object.
   bool key(string_t& value) override {
     open_.back().key = Value::string(std::move(value), false);
     return true;
   }
   bool end_object() override {
+    // Taken out before add(), which puts it into the one that is then the innermost.
     Value value = jinja::make_dict(std::move(open_.back().dict));
     open_.pop_back();
     return add(std::move(value));
@@ -87,11 +96,13 @@ class Builder : public nlohmann::json_sax<Json> {
     open_.pop_back();
     return add(std::move(value));
   }
+  // The message of nlohmann quotes what the client sent, at length; the position is enough.
   bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
     status_ = invalid_argument("malformed JSON at byte {}", position);
     return false;
   }
 
+  // Why a function above gave false. nlohmann stops at the first false and does not call parse_error() for it.
   const Status& status() const { return status_; }
   Value take() { return std::move(root_); }
 

@@ -9,6 +9,11 @@
 namespace millrace {
 namespace {
 
+// The invariant of MarkedText: no flags, or one for each byte.
+bool is_consistent(const MarkedText& text) { return !text.marked() || text.untrusted.size() == text.bytes.size(); }
+
+// What replaces bytes of which one is untrusted is untrusted: else a client could forge a control token of normalized
+// text by writing what the normalizer turns into it, such as full-width brackets for NFKC.
 bool any_untrusted(const MarkedText& text, size_t begin, size_t end) {
   return text.marked() &&
          std::any_of(text.untrusted.begin() + static_cast<ptrdiff_t>(begin),
@@ -23,6 +28,8 @@ void append_slice(MarkedText& out, const MarkedText& from, size_t begin, size_t 
   }
 }
 
+// As Rust's trim: whole characters of Unicode's White_Space. From the right utf8_before() steps over the continuation
+// bytes, which is safe because encode() has checked that the text is UTF-8.
 void strip(MarkedText& text, bool left, bool right) {
   size_t begin = 0, end = text.bytes.size();
   while (left && begin < end) {
@@ -35,6 +42,7 @@ void strip(MarkedText& text, bool left, bool right) {
     if (!is_space(utf8_at(text.bytes, before).value)) break;
     end = before;
   }
+  // Few texts have white space at an end, and this saves the copy of all others.
   if (begin == 0 && end == text.bytes.size()) return;
   MarkedText out;
   append_slice(out, text, begin, end);
@@ -42,6 +50,8 @@ void strip(MarkedText& text, bool left, bool right) {
 }
 
 template <typename Emit>
+// For the steps that look at each character by itself. A character's flag is that of its first byte: its bytes come
+// from one string, which is UTF-8 by itself, so no segment ends inside a character.
 void map_characters(MarkedText& text, Emit emit) {
   MarkedText out;
   std::string mapped;
@@ -67,6 +77,8 @@ Status NormalizerChain::parse_into(const Json& json, int depth) {
   ASSIGN_OR_RETURN(const std::string type, component_type(json));
   if (depth > kMaxComponentDepth) return invalid_argument("Sequences are nested deeper than {}", kMaxComponentDepth);
   if (steps_.size() >= kMaxComponents) return invalid_argument("there are over {} components", kMaxComponents);
+  // Sequences are flattened: the steps are applied in the sequence in which a walk of the tree meets them. The limit of
+  // depth bounds this recursion, for the file may come from anywhere.
   if (type == "Sequence") {
     ASSIGN_OR_RETURN(const Json* list, required_array(json, "normalizers"));
     for (const Json& item : *list) RETURN_IF_ERROR(parse_into(item, depth + 1));
@@ -77,6 +89,7 @@ Status NormalizerChain::parse_into(const Json& json, int depth) {
 
 Status NormalizerChain::parse_step(const std::string& type, const Json& json) {
   if (type == "NFC" || type == "NFD" || type == "NFKC" || type == "NFKD") {
+    // The K of NFKC and NFKD: compatibility decompositions. The last letter is C where the result is composed again.
     const bool compatible = type[2] == 'K';
     const bool composed = type.back() == 'C';
     steps_.emplace_back(compatible ? (composed ? NormalForm::kNfkc : NormalForm::kNfkd)
@@ -88,6 +101,8 @@ Status NormalizerChain::parse_step(const std::string& type, const Json& json) {
       return error(StatusCode::kTooLarge, "content has {} bytes; wanted at most {}", content.size(),
                    kMaxReplacementBytes);
     }
+    // A plain string is searched for with find(), which is faster. An empty one goes through the expression, which
+    // matches between all characters.
     ASSIGN_OR_RETURN(Regex regex, pattern.is_regex ? Regex::compile(pattern.text) : Regex::literal(pattern.text));
     steps_.emplace_back(Replace{std::move(regex), pattern.is_regex ? std::string() : pattern.text, std::move(content)});
   } else if (type == "Prepend") {
@@ -113,6 +128,8 @@ Status NormalizerChain::replace(const Replace& step, MarkedText& text, RegexScra
   MarkedText out;
   out.bytes.reserve(text.bytes.size());
   size_t done = 0;
+  // `done` is the end of what is copied. Matches come from left to right and do not overlap, so each byte of the text
+  // is copied once or replaced once.
   const auto put = [&](size_t begin, size_t end) {
     append_slice(out, text, done, begin);
     out.append(step.content, any_untrusted(text, begin, end), text.marked());
@@ -135,13 +152,18 @@ Status NormalizerChain::replace(const Replace& step, MarkedText& text, RegexScra
   return ok_status();
 }
 
+// Each step works on the complete text before the next one begins, as Hugging Face's NormalizedString does. The number
+// of bytes changes; the flags change with it, so that the search for control tokens behind can ask for the origin of
+// each byte.
 Status NormalizerChain::apply(MarkedText& text, RegexScratch& scratch) const {
+  CHECK(is_consistent(text));
   for (const Step& step : steps_) {
     if (const auto* form = std::get_if<NormalForm>(&step)) {
       text = unicode_normalize(text, *form);
     } else if (const auto* replacing = std::get_if<Replace>(&step)) {
       RETURN_IF_ERROR(replace(*replacing, text, scratch));
     } else if (const auto* prepend = std::get_if<Prepend>(&step)) {
+      // As in Hugging Face: nothing is put before an empty text.
       if (text.bytes.empty()) continue;
       text.bytes.insert(0, prepend->content);
       if (text.marked()) text.untrusted.insert(text.untrusted.begin(), prepend->content.size(), 0);
@@ -155,6 +177,7 @@ Status NormalizerChain::apply(MarkedText& text, RegexScratch& scratch) const {
       });
     }
   }
+  CHECK(is_consistent(text));
   return ok_status();
 }
 

@@ -11,6 +11,7 @@ namespace {
 // The stretches of the joined text that came with the request, in order and not touching.
 class UntrustedRanges {
  public:
+  // Comes in ascending sequence; neighbours become one range, so the search below needs no more than one of them.
   void add(size_t begin, size_t end) {
     if (begin == end) return;
     if (!ranges_.empty() && ranges_.back().end == begin) {
@@ -20,10 +21,13 @@ class UntrustedRanges {
     }
   }
   bool overlap(size_t begin, size_t end) const {
+    // The first range that ends behind `begin`: it overlaps where it begins before `end`, and if it does not, none
+    // does.
     const auto at =
         std::upper_bound(ranges_.begin(), ranges_.end(), begin, [](size_t v, const Range& r) { return v < r.end; });
     return at != ranges_.end() && at->begin < end;
   }
+  // A flag for each byte of [begin, end), for the normalizer: behind it, offsets of the text mean nothing.
   std::vector<uint8_t> flags(size_t begin, size_t end) const {
     std::vector<uint8_t> out(end - begin);
     for (const Range& range : ranges_) {
@@ -42,6 +46,8 @@ class UntrustedRanges {
 
 }  // namespace
 
+// The sequence is that of AddedVocabulary::extract_and_normalize in Hugging Face's tokenizers, and the result depends
+// on it: a token with normalized = false is found even where the normalizer would change its text.
 // One encode call: cut out the added tokens, normalize what lies between, cut out those that match normalized text, cut
 // the rest into words, and give each word to the BPE model.
 class Encoder {
@@ -54,6 +60,8 @@ class Encoder {
         pre_tokenizer_(pre_tokenizer),
         bpe_(bpe),
         parse_special_(parse_special) {
+    // Made once: the pre-tokenizer calls it for each word. What it captures is this object, so an Encoder is never
+    // moved.
     word_sink_ = [this](std::string_view word) { bpe_.encode(word, guarded_, bpe_scratch_, *out_); };
   }
 
@@ -64,6 +72,7 @@ class Encoder {
     };
     AddedTokenSet::Match match;
     for (size_t at = 0; at < text.size();) {
+      // A refused control token is no match, so its bytes stay in the section, and the words below spell them.
       const bool found = plain_.find(text, at, allowed, match);
       const size_t end = found ? match.begin : text.size();
       if (end > at) RETURN_IF_ERROR(encode_part(text, at, end, untrusted));
@@ -76,9 +85,14 @@ class Encoder {
 
  private:
   Status encode_part(std::string_view text, size_t begin, size_t end, const UntrustedRanges& untrusted) {
+    // One flag for the complete section: a word may lie across a border between segments, and no control id may come
+    // out of one of which a part is untrusted. BPE alone could make one, since the vocabulary may have the control
+    // tokens' texts too.
     guarded_ = !parse_special_ || untrusted.overlap(begin, end);
     if (normalizer_.empty() && normalized_.empty()) return words(text.substr(begin, end - begin), begin == 0);
     MarkedText normalized{std::string(text.substr(begin, end - begin)), {}};
+    // The flags cost a byte for each byte of text; only a control token that is looked for in normalized text needs
+    // them.
     if (normalized_.has_control() && untrusted.overlap(begin, end)) normalized.untrusted = untrusted.flags(begin, end);
     RETURN_IF_ERROR(normalizer_.apply(normalized, scratch_.regex));
     return encode_normalized(normalized, begin == 0);
@@ -88,6 +102,7 @@ class Encoder {
     const auto allowed = [&](const AddedToken& token, size_t begin, size_t end) {
       if (!token.control) return true;
       const auto flags = normalized.untrusted.begin();
+      // Without flags nothing of the section is untrusted: encode_part() asks for them wherever it matters.
       const bool forged =
           normalized.marked() && std::any_of(flags + static_cast<ptrdiff_t>(begin), flags + static_cast<ptrdiff_t>(end),
                                              [](uint8_t flag) { return flag != 0; });
@@ -107,6 +122,7 @@ class Encoder {
   }
 
   Status words(std::string_view text, bool at_start) {
+    // `at_start`: Metaspace with the prepend scheme "first" marks the first word of the text, not that of each section.
     return pre_tokenizer_.run(text, at_start, scratch_, word_sink_);
   }
 
@@ -134,6 +150,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::span<const Segment> segments
   }
   UntrustedRanges untrusted;
   std::string joined;
+  // Joined, so that words and merges cross the borders of segments as they would in one string. A single segment is
+  // used where it lies: prompts of completions are one, and may have megabytes.
   if (segments.size() > 1) joined.reserve(size);
   size_t at = 0;
   for (const Segment& segment : segments) {
@@ -147,6 +165,7 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::span<const Segment> segments
                             broken);
   }
   std::vector<int32_t> ids;
+  // About four bytes a token. The assignment of the prefix below keeps the capacity.
   ids.reserve(size / 4 + impl_->post_processor.prefix.size() + impl_->post_processor.suffix.size());
   if (options.add_special_tokens) ids = impl_->post_processor.prefix;
   Encoder encoder(impl_->plain, impl_->normalized, impl_->normalizer, impl_->pre_tokenizer, *impl_->bpe,
@@ -164,6 +183,8 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view trusted_text, co
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {
+  // One state for all ids: a character's bytes may be several tokens, and Strip concerns the beginning of the text
+  // alone.
   DecoderState state(impl_->decoder);
   std::string out;
   for (const int32_t id : ids) {
@@ -176,10 +197,13 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, bool skip_special_to
 
 int32_t Tokenizer::vocab_size() const { return std::max(impl_->model.size(), impl_->added.size()); }
 bool Tokenizer::has_token(int32_t id) const { return impl_->added.has(id) || impl_->model.has(id); }
+// An added token may repeat an entry of the model, with the same id (tokenizer_load.cc); its own text is the one to
+// show.
 std::string_view Tokenizer::token_text(int32_t id) const {
   return impl_->added.has(id) ? impl_->added.text(id) : impl_->model.text(id);
 }
 std::string Tokenizer::token_bytes(int32_t id) const {
+  // The decoder does not apply: an added token's text is not written in the byte-level alphabet.
   if (impl_->added.has(id)) return std::string(impl_->added.text(id));
   return impl_->decoder.token_bytes(impl_->model.text(id));
 }

@@ -16,6 +16,7 @@ namespace {
 constexpr std::size_t kMaxSentencePieceBytes = 1024;  // SentencePiece's own limit is far lower
 constexpr std::string_view kMark = "\u2581";          // SentencePiece's space
 
+// Files without token_type have normal tokens only.
 TokenKind kind_of(const TokenizerTables& tables, std::size_t id) {
   return tables.kinds.empty() ? TokenKind::kNormal : static_cast<TokenKind>(tables.kinds[id]);
 }
@@ -26,6 +27,7 @@ Status check_id(const TokenizerTables& tables, std::string_view name, const std:
                           static_cast<int64_t>(tables.tokens.size()) - 1);
 }
 
+// All of the file's numbers are checked here, once: everything below indexes with them and checks no more.
 Status check(const TokenizerTables& tables) {
   const std::size_t count = tables.tokens.size();
   if (count == 0 || count > static_cast<std::size_t>(kMaxVocab)) {
@@ -35,6 +37,7 @@ Status check(const TokenizerTables& tables) {
     return invalid_argument("token_type has {} entries; wanted {}, as many as tokens", tables.kinds.size(), count);
   }
   for (std::size_t i = 0; i < tables.kinds.size(); ++i) {
+    // GGUF's own numbers, so that the cast to TokenKind is one of its values.
     if (tables.kinds[i] < 1 || tables.kinds[i] > 6) {
       return invalid_argument("token_type[{}] is {}; wanted 1 to 6", i, tables.kinds[i]);
     }
@@ -59,14 +62,18 @@ Status check(const TokenizerTables& tables) {
     return invalid_argument("scores has {} entries; wanted {}, as many as tokens", tables.scores.size(), count);
   }
   for (std::size_t i = 0; i < count; ++i) {
+    // A NaN would make the sort by score below undefined behaviour.
     if (!std::isfinite(tables.scores[i])) {
       return invalid_argument("scores[{}] is {}; wanted a finite number", i, tables.scores[i]);
     }
+    // merges_of_scores() looks up every split of a token: its time grows with the square of the length.
     if (tables.tokens[i].size() > kMaxSentencePieceBytes) {
       return error(StatusCode::kTooLarge, "tokens[{}] has {} bytes; wanted at most {}", i, tables.tokens[i].size(),
                    kMaxSentencePieceBytes);
     }
   }
+  // SentencePiece always has one. Without it a character that is neither a token nor spelled by byte tokens would
+  // vanish.
   if (!tables.unk) return invalid_argument("unknown_token_id is missing; wanted the id of the unknown token");
   return ok_status();
 }
@@ -74,6 +81,7 @@ Status check(const TokenizerTables& tables) {
 // Appends `text` as a JSON string.
 void append(std::string& out, std::string_view text) { json_append_string(out, text); }
 
+// Byte tokens (<0x0A>) are not among them: they are entries of the vocabulary, which byte_fallback looks up by name.
 bool is_added(TokenKind kind) {
   return kind == TokenKind::kControl || kind == TokenKind::kUserDefined || kind == TokenKind::kUnknown;
 }
@@ -115,6 +123,7 @@ void Writer::add_vocab() {
   for (std::size_t id = 0; id < tables_.tokens.size(); ++id) {
     const TokenKind kind = kind_of(tables_, id);
     if (kind == TokenKind::kUnused) continue;
+    // The model's unk_token must be an entry of its vocabulary.
     const bool unknown = llama() && tables_.unk == static_cast<int32_t>(id);
     if (is_added(kind) && !unknown && !wanted.contains(id)) continue;
     vocab_ += vocab_.empty() ? "" : ",";
@@ -131,6 +140,7 @@ Status Writer::add_merges() {
     append(merges_, right);
     merges_ += ']';
   };
+  // GGUF's files of the llama kind have scores instead of merges.
   if (llama()) {
     for (const auto& [left, right] : merges_of_scores(tables_)) add(left, right);
     return ok_status();
@@ -153,6 +163,7 @@ void Writer::add_added() {
   bool first = true;
   for (std::size_t id = 0; id < tables_.tokens.size(); ++id) {
     const TokenKind kind = kind_of(tables_, id);
+    // A hole in the table has an empty text, which no search could match; the loader refuses it.
     if (!is_added(kind) || tables_.tokens[id].empty()) continue;
     out_ += first ? "" : ",";
     first = false;
@@ -165,11 +176,14 @@ void Writer::add_added() {
 }
 
 void Writer::add_components(const PreTokenizerRules* rules) {
+  CHECK(llama() || rules != nullptr);  // run() has refused other names
   if (!llama()) {
     out_ += fmt::format(R"("normalizer":{},"pre_tokenizer":{},"decoder":{},)",
                         rules->nfc ? R"({"type":"NFC"})" : "null", rules->json, R"({"type":"ByteLevel"})");
     return;
   }
+  // The components that Hugging Face's converter writes for Llama 2 (convert_slow_tokenizer.py): spaces become the
+  // mark, one is put before the text, and the decoder does the reverse.
   const bool prefix = tables_.add_space_prefix;
   out_ += fmt::format(
       R"("normalizer":{{"type":"Sequence","normalizers":[{}{{"type":"Replace","pattern":{{"String":" "}},"content":"{}"}}]}},)",
@@ -186,6 +200,7 @@ void Writer::add_post_processor(bool bos, bool eos) {
     return;
   }
   std::string steps, specials;
+  // TemplateProcessing: what "single" names must stand in "special_tokens", once, also where BOS and EOS are one token.
   const auto special = [&](int32_t id) {
     std::string text;
     append(text, tables_.tokens[static_cast<std::size_t>(id)]);
@@ -226,6 +241,8 @@ Result<TokenizerJson> Writer::run() {
     return error(StatusCode::kUnsupported, "pre is \"{}\"; wanted one of {}", tables_.pre.substr(0, 40),
                  known_pre_tokenizers());
   }
+  // llama.cpp's defaults for files without the field: SentencePiece adds BOS, byte-level BPE where its pre-tokenizer's
+  // models do.
   const bool bos = tables_.add_bos.value_or(llama() || rules->add_bos) && tables_.bos.has_value();
   const bool eos = tables_.add_eos.value_or(false) && tables_.eos.has_value();
   add_vocab();
@@ -235,6 +252,7 @@ Result<TokenizerJson> Writer::run() {
   add_components(rules);
   add_post_processor(bos, eos);
   std::string unk = "null";
+  // check() has refused tables of this kind without an unknown token.
   if (llama()) append(unk = "", tables_.tokens[static_cast<std::size_t>(*tables_.unk)]);
   out_ += fmt::format(R"("model":{{"type":"BPE","unk_token":{},"fuse_unk":{},"byte_fallback":{},"ignore_merges":{},)",
                       unk, llama(), llama(), !llama() && rules->ignore_merges);
@@ -252,6 +270,7 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
   };
   std::unordered_map<std::string_view, std::size_t> ids;
   ids.reserve(tables.tokens.size());
+  // Control, byte, unknown and unused tokens are never the result of a merge, nor a half of one.
   const auto takes_part = [&](std::size_t id) {
     const TokenKind kind = kind_of(tables, id);
     return kind == TokenKind::kNormal || kind == TokenKind::kUserDefined;
@@ -264,12 +283,15 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
     if (!takes_part(id)) continue;
     const std::string_view token = tables.tokens[id];
     const std::size_t first = merges.size();
+    // Splits inside a character are left out: no token of this kind is half a character.
     for (std::size_t cut = 1; cut < token.size(); ++cut) {
       if (utf8_is_continuation(token[cut])) continue;
       const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;
       merges.push_back({left->first, right->first, tables.scores[id], left->second, right->second});
     }
+    // Two sorts, as by the converter of the published files: the splits of one token by the ids of their halves, then
+    // all by score. The second one is stable, so that equal scores keep the sequence of their tokens.
     std::sort(merges.begin() + static_cast<std::ptrdiff_t>(first), merges.end(), [](const Merge& a, const Merge& b) {
       return std::tie(a.left_id, a.right_id) < std::tie(b.left_id, b.right_id);
     });

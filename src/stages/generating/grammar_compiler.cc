@@ -10,6 +10,8 @@
 namespace millrace {
 namespace {
 
+// On the compiling thread. Each of these bounds its input, its depth and its states, since a client wrote the source:
+// that is what keeps one grammar from holding up those behind it.
 Result<grammar::Rules> parse(const GrammarKey& source, const std::vector<std::string>& markers) {
   switch (source.kind) {
     case wire::GrammarKind::kJsonSchema:
@@ -32,9 +34,12 @@ Result<grammar::Rules> parse(const GrammarKey& source, const std::vector<std::st
 // spelled with ordinary ones. They are marks, which only structural tags know.
 std::vector<std::string> vocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
   std::vector<std::string> out(static_cast<std::size_t>(vocab_size));
+  // The embedding may have more rows than the tokenizer has tokens: those ids stay empty, and no grammar allows them.
   for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
     if (!tokenizer.has_token(id)) continue;
     std::string bytes = tokenizer.token_bytes(id);
+    // Marks are written with bytes that no UTF-8 text has. A token with such a byte, which byte-level vocabularies have
+    // for broken text, could otherwise be taken for a mark.
     if (grammar::has_mark_byte(bytes)) continue;
     out[static_cast<std::size_t>(id)] = tokenizer.is_added(id) ? grammar::token_mark(bytes) : std::move(bytes);
   }
@@ -47,6 +52,7 @@ std::vector<std::string> markers_of(const Tokenizer& tokenizer, int32_t vocab_si
   for (int32_t id = 0; id < std::min(vocab_size, tokenizer.vocab_size()); ++id) {
     if (!tokenizer.has_token(id) || !tokenizer.is_added(id)) continue;
     std::string text = tokenizer.token_bytes(id);
+    // Control tokens are not for a grammar to name, but for those around calls and reasoning.
     if (!text.empty() && (is_chat_marker(text) || !tokenizer.is_control(id))) out.push_back(std::move(text));
   }
   return out;
@@ -59,6 +65,7 @@ GrammarKey grammar_key(const wire::SamplingParams& sampling) {
   GrammarKey key{sampling.grammar->kind, sampling.grammar->text, TextStart::kContent};
   if (key.kind != wire::GrammarKind::kStructuralTag || !sampling.parsing) return key;
   const wire::OutputParsing& parsing = *sampling.parsing;
+  // The start is part of the key only where it matters, so that requests share a grammar as often as they can.
   if (parsing.reasoning == ReasoningDialect::kNone) return key;
   const bool open = parsing.reasoning_open || parsing.reasoning == ReasoningDialect::kThinkOpen;
   key.start = open ? TextStart::kReasons : TextStart::kMayReason;
@@ -68,6 +75,7 @@ GrammarKey grammar_key(const wire::SamplingParams& sampling) {
 Result<std::shared_ptr<const grammar::Grammar>> compile_grammar(const GrammarKey& key,
                                                                 const std::vector<std::string>& markers) {
   const auto rules = parse(key, markers);
+  // Whatever the parser's code was, kTooLarge too: it is a fault of the request.
   Status status = rules.status();
   if (status.ok()) {
     auto compiled = grammar::Grammar::compile(*rules);
@@ -93,12 +101,15 @@ GrammarCompiler::~GrammarCompiler() {
   thread_.join();
 }
 
+// Failures are kept as grammars are: a client that sends a bad schema again and again costs one compilation.
 std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, const GrammarKey& key) {
   if (const auto known = by_key_.find(key); known != by_key_.end()) {
+    // Moves the entry to the beginning; iterators, and so by_key_, stay good.
     kept_.splice(kept_.begin(), kept_, known->second);
     ++found_;
     return kept_.front().grammar;
   }
+  // Sources are counted, not requests: any number may wait for one that is under way already.
   const auto asked = asked_.find(key);
   if (asked == asked_.end() && asked_.size() >= kMaxCompiling) {
     return Compiled(error(StatusCode::kResourceExhausted,
@@ -109,6 +120,8 @@ std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, cons
     asked->second.push_back(id);
     return std::nullopt;
   }
+  // The entry exists from here until take_finished(), so no key is queued twice. A request that ends meanwhile stays in
+  // the list; its worker ignores the result.
   asked_[key].push_back(id);
   {
     const std::lock_guard lock(mutex_);
@@ -122,11 +135,13 @@ std::vector<std::pair<ReqId, GrammarCompiler::Compiled>> GrammarCompiler::take_f
   std::vector<Finished> finished;
   {
     const std::lock_guard lock(mutex_);
+    // The lock covers the swap alone. Everything else here belongs to the worker's thread.
     finished.swap(finished_);
   }
   std::vector<std::pair<ReqId, Compiled>> out;
   for (Finished& one : finished) {
     auto asked = asked_.extract(one.key);
+    CHECK(!asked.empty());  // from compile() on, and each key is queued once
     for (const ReqId id : asked.mapped()) out.emplace_back(id, one.grammar);
     waiting_ -= asked.mapped().size();
     ++compiled_;
@@ -137,10 +152,12 @@ std::vector<std::pair<ReqId, GrammarCompiler::Compiled>> GrammarCompiler::take_f
 }
 
 void GrammarCompiler::keep(Key key, Compiled grammar) {
+  // The states that matching adds later are not counted: each runner bounds them by itself (state_table.h).
   const std::size_t bytes = key.text.size() + (grammar.ok() ? (*grammar)->grammar->memory_bytes() : 0);
   kept_.push_front({std::move(key), std::move(grammar), bytes});
   by_key_[kept_.front().key] = kept_.begin();
   kept_bytes_ += bytes;
+  // At least the newest stays, however large it is: the requests that waited for it are about to use it.
   while (kept_.size() > kMaxKeptGrammars || (kept_bytes_ > kMaxKeptGrammarBytes && kept_.size() > 1)) {
     kept_bytes_ -= kept_.back().bytes;
     by_key_.erase(kept_.back().key);
@@ -160,9 +177,11 @@ void GrammarCompiler::compile_main() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || !queued_.empty(); });
+    // What is queued stays undone. A compilation under way is waited for by the destructor; its limits keep that short.
     if (stopping_) return;
     Key key = std::move(queued_.front());
     queued_.pop_front();
+    // Neither compile() nor take_finished() waits for a compilation.
     lock.unlock();
     const auto begin = std::chrono::steady_clock::now();
     Compiled grammar = make(key);
@@ -173,6 +192,8 @@ void GrammarCompiler::compile_main() {
 }
 
 GrammarCompiler::Compiled GrammarCompiler::make(const Key& key) {
+  // With the first grammar: most servers never have one, and the tree of a large vocabulary takes a while. A failure is
+  // kept, and each grammar gets it.
   if (trie_.ok() && *trie_ == nullptr) {
     trie_ = grammar::TokenTrie::build(vocabulary(*tokenizer_, vocab_size_));
     markers_ = markers_of(*tokenizer_, vocab_size_);

@@ -6,11 +6,14 @@
 namespace millrace {
 namespace {
 
+// A pipeline's payload may lie on another device. Nothing here copies from there: the sender has to bring ids to the
+// host.
 Result<std::vector<int32_t>> ids_of_tensor(const SharedTensor& tensor) {
   if (tensor.dtype != DType::kI32 || tensor.shape.rank() != 1 || tensor.bytes.device() != Device::kHost) {
     return invalid_argument("ids is {} {}; wanted I32 [n] or a list of integers", dtype_name(tensor.dtype),
                             tensor.shape.to_string());
   }
+  // A copy: the tensor's bytes may be those of a received message, which others share.
   const auto ids = tensor.view().as<int32_t>();
   return std::vector<int32_t>(ids.begin(), ids.end());
 }
@@ -18,6 +21,8 @@ Result<std::vector<int32_t>> ids_of_tensor(const SharedTensor& tensor) {
 Result<std::vector<int32_t>> ids_of_list(const ValueList& list) {
   std::vector<int32_t> ids;
   ids.reserve(list.size());
+  // From JSON, whose integers have 64 bits. Whether an id is one of the vocabulary, the stage that uses it checks: this
+  // one may have no tokenizer.
   for (std::size_t i = 0; i < list.size(); ++i) {
     const int64_t* id = list[i].get<int64_t>();
     if (id == nullptr) return invalid_argument("ids[{}] is a {}; wanted an integer", i, kind_name(list[i]));
@@ -35,6 +40,8 @@ Value strings(const std::vector<std::string>& texts) {
   return out;
 }
 
+// A missing option leaves the default in `out`; one of another type is refused, not ignored, since it comes from
+// outside.
 Status read(const Value& map, std::string_view key, bool& out) {
   const Value* given = map.find(key);
   if (given == nullptr) return ok_status();
@@ -58,6 +65,7 @@ Status read(const Value& map, std::string_view key, std::vector<std::string>& ou
 
 }  // namespace
 
+// 32 bits, as the scheduler and the wire have ids: half of what a list of integers would take.
 SharedTensor ids_tensor(std::span<const int32_t> ids) {
   Buffer buffer(ids.size() * sizeof(int32_t));
   std::copy(ids.begin(), ids.end(), buffer.as<int32_t>().begin());
@@ -73,6 +81,8 @@ Result<std::vector<int32_t>> ids_of(const Value& map) {
   return invalid_argument("ids is a {}; wanted I32 [n] or a list of integers", kind_name(*ids));
 }
 
+// Only what differs from the default is written, so that a text without options carries no map at all. The keys are
+// those of read_detokenize_options(), and of the HTTP API.
 Value detokenize_options(const wire::DetokenizeStart& start) {
   Value out;
   if (!start.stop.empty()) out.set("stop", strings(start.stop));
@@ -96,6 +106,7 @@ Result<wire::DetokenizeStart> read_detokenize_options(const Value& map) {
   return out;
 }
 
+// Values share their bytes, so the copies are cheap.
 Value without(const Value& map, std::initializer_list<std::string_view> keys) {
   Value out;
   const ValueMap* entries = map.get<ValueMap>();
@@ -108,6 +119,7 @@ Value without(const Value& map, std::initializer_list<std::string_view> keys) {
 
 namespace {
 
+// OpenAI's names. An abort is no reason here: it is a status of its own and has no result.
 const char* reason_name(wire::FinishReason reason) { return reason == wire::FinishReason::kLength ? "length" : "stop"; }
 
 Value usage_value(const wire::Usage& usage) {
@@ -123,6 +135,8 @@ Value usage_value(const wire::Usage& usage) {
 void set_result(Value& map, std::span<const int32_t> ids, const wire::Finish& finish, const wire::Usage& usage) {
   map.set(std::string(kIdsKey), ids_tensor(ids));
   map.set("finish_reason", reason_name(finish.reason));
+  // An integer for a token and a string for a text, as SGLang's `matched_stop` has them; at most one of the two is
+  // there.
   if (finish.matched_token) map.set("matched_stop", int64_t{*finish.matched_token});
   if (finish.matched_text) map.set("matched_stop", *finish.matched_text);
   map.set("usage", usage_value(usage));

@@ -10,6 +10,7 @@ WeightCommands::WeightCommands(MakeWeights make, LiveOptions live, WriteSnapshot
     : can_stage_(make != nullptr),
       engine_(engine),
       stager_(std::move(make), engine.runner()),
+      // Uses stager_, which the header declares before it.
       live_(std::move(live), engine, stager_),
       snapshots_(std::move(write)) {}
 
@@ -29,8 +30,11 @@ Result<wire::WeightsReply> WeightCommands::serving(const wire::AdminRequest& com
 }
 
 void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const Reply& reply) {
+  // A stream of tensors into the running engine has its own commands, and states between them.
   if (LiveCommands::takes(command.action)) return live_.begin(command, reply);
   Scheduler& scheduler = engine_.scheduler();
+  // To stage or to switch to what serves already is done at once: the coordinator may repeat a command whose reply was
+  // lost. A switch that is pending has its version in the newest batches already, and is not done.
   const bool about_version =
       command.action == wire::AdminAction::kStageWeights || command.action == wire::AdminAction::kSwitchWeights;
   if (about_version && command.weight_version == scheduler.facts().weight_version && !scheduler.switch_pending()) {
@@ -43,10 +47,12 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
       if (!can_stage_) {
         return reply(command.id, live_.refusal(), {});
       }
+      // Replies come from settle(): another thread reads the files.
       return stager_.begin({.command = command.id,
                             .path = command.argument,
                             .version = command.weight_version,
                             .checksum = command.weights_checksum});
+    // Without an error where nothing is staged: the coordinator drops everywhere after a failure on one replica.
     case wire::AdminAction::kDropWeights:
       stager_.drop(command.weight_version);
       live_.drop(command.weight_version);
@@ -80,6 +86,7 @@ Status WeightCommands::begin_snapshot(const wire::AdminRequest& command) {
   if (!snapshots_.can_write()) {
     return error(StatusCode::kUnsupported, "--weights-snapshot-dir is not set: weights are kept nowhere");
   }
+  // The writer keeps the model alive by this, so a switch may come while its thread still reads the tensors.
   std::shared_ptr<const Model> model = engine_.runner().serving();
   if (model == nullptr) return error(StatusCode::kUnsupported, "this stage does not show its weights");
   if (model->weight_version() != command.weight_version) {
@@ -93,7 +100,10 @@ Status WeightCommands::begin_snapshot(const wire::AdminRequest& command) {
 Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& out) {
   const WeightSwitch wanted{
       .version = command.weight_version, .policy = command.policy, .flush_cache = command.flush_cache};
+  // kConflict while another switch is pending, so the command number below is never overwritten: settle() has replied
+  // to the one before, in the same turn in which its switch ended.
   RETURN_IF_ERROR(engine_.scheduler().switch_weights(wanted, out));
+  CHECK(switching_ == 0);
   switching_ = command.id;
   const SchedulerFacts facts = engine_.scheduler().facts();
   paused_requests_ = facts.paused ? static_cast<uint32_t>(facts.running + facts.waiting) : 0;
@@ -101,6 +111,7 @@ Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& o
 }
 
 void WeightCommands::settle(const Reply& reply) {
+  // The checksum is noted before the reply: the next command of the coordinator may be the switch, which compares it.
   for (const WeightStager::Made& made : stager_.take_made()) {
     if (made.status.ok()) engine_.note_weights(made.version, made.checksum);
     if (made.command == kLiveCommand) {

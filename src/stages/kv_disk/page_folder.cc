@@ -25,6 +25,7 @@ static_assert(std::endian::native == std::endian::little, "files hold numbers as
 
 constexpr std::string_view kUnfinished = "unfinished-";
 
+// As it lies in the file (page_folder.h): no padding, and numbers of the machine, which is little-endian.
 struct Header {
   char magic[8] = {'M', 'R', 'K', 'V', 'P', 'A', 'G', 'E'};
   uint32_t version = 1;
@@ -35,6 +36,7 @@ struct Header {
 };
 static_assert(sizeof(Header) == 64);
 
+// Parent and tokens too: a page with other tokens than its name has would give wrong answers without a sign.
 uint64_t checksum_of(const PageName& name, std::span<const std::byte> bytes) {
   StreamChecksum sum;
   sum.add(name.parent.data(), name.parent.size());
@@ -52,6 +54,7 @@ Header header_of(const PageName& name, std::span<const std::byte> bytes) {
   return header;
 }
 
+// read(2) may give less than was asked for; 0 is the end of the file.
 bool read_all(int fd, void* to, std::size_t size) {
   for (std::size_t at = 0; at < size;) {
     const ssize_t count = ::read(fd, static_cast<char*>(to) + at, size - at);
@@ -77,6 +80,8 @@ Status read_page(int fd, const PageName& name, std::span<std::byte> to) {
   struct stat info {};
   const std::size_t token_bytes = name.tokens.size() * sizeof(int32_t);
   const std::size_t size = sizeof(Header) + token_bytes + to.size();
+  // The size first: a file that another version or a crash has left is refused before anything is read. Not a regular
+  // file: a FIFO would block.
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode) || std::cmp_not_equal(info.st_size, size)) {
     return error(StatusCode::kUnavailable, "{} bytes; wanted a file of {}", info.st_size, size);
   }
@@ -86,7 +91,9 @@ Status read_page(int fd, const PageName& name, std::span<std::byte> to) {
       !read_all(fd, to.data(), to.size())) {
     return error(StatusCode::kUnavailable, "not readable: {}", std::strerror(errno));
   }
+  // Checked by itself beside the digest of the name, which is cryptographic: a file that was renamed by hand is found.
   if (tokens != name.tokens) return error(StatusCode::kUnavailable, "other tokens than its name has");
+  // Magic, version, sizes, parent and checksum in one comparison.
   const Header wanted = header_of(name, to);
   if (std::memcmp(&header, &wanted, sizeof header) == 0) return ok_status();
   return error(StatusCode::kUnavailable, "checksum {:016x}; wanted {:016x}", header.checksum, wanted.checksum);
@@ -97,6 +104,8 @@ Status check_folder(const std::string& path) {
   if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return invalid_argument("--kv-disk-dir {} is not a folder that can be read; wanted one", path);
   }
+  // Pages are prompts in a form that can be read back. And a user who may write here could put pages of a choice under
+  // the digests of a prompt.
   if (info.st_uid != ::geteuid()) {
     return invalid_argument("--kv-disk-dir {} is user {}'s; wanted a folder of the server's own user, {}", path,
                             info.st_uid, ::geteuid());
@@ -110,12 +119,14 @@ Status check_folder(const std::string& path) {
 
 Result<std::unique_ptr<PageFolder>> PageFolder::open(std::string path, uint64_t max_bytes) {
   std::error_code problem;
+  // Folders above it with the umask's mode, it itself with 0700.
   if (const fs::path parent = fs::path(path).parent_path(); !parent.empty()) fs::create_directories(parent, problem);
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return invalid_argument("--kv-disk-dir {} cannot be made: {}", path, std::strerror(errno));
   }
   RETURN_IF_ERROR(check_folder(path));
   std::unique_ptr<PageFolder> folder(new PageFolder(std::move(path), max_bytes));
+  // Counts what earlier processes have left, and applies a limit that may be lower than theirs.
   folder->tidy();
   return folder;
 }
@@ -130,15 +141,20 @@ std::string PageFolder::file_of(const BlockDigest& digest) const {
 bool PageFolder::contains(const BlockDigest& digest) const { return ::access(file_of(digest).c_str(), R_OK) == 0; }
 
 bool PageFolder::mark_used(const BlockDigest& digest) const {
+  // Both times are set to now (utimensat(2): times is null). The time of modification is what tidy() sorts by: access
+  // times depend on how the file system is mounted.
   return ::utimensat(AT_FDCWD, file_of(digest).c_str(), nullptr, 0) == 0;
 }
 
 Status PageFolder::read(const PageName& name, std::span<std::byte> to) {
   const std::string path = file_of(name.digest);
+  // O_NOFOLLOW: no link leads out of the folder. Another process may remove the file at any moment, which is no fault;
+  // an open one is read to its end all the same.
   const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   if (!file.valid() && errno == ENOENT) return error(StatusCode::kNotFound, "{}: no such page", path);
   if (!file.valid()) return error(StatusCode::kUnavailable, "{}: {}", path, std::strerror(errno));
   if (const Status status = read_page(file.get(), name, to); !status.ok()) {
+    // It would be found damaged each time, and the page would never be written again (write() leaves what is there).
     ::unlink(path.c_str());
     return status.with_prefix(fmt::format("{} is damaged, and was removed", path));
   }
@@ -147,16 +163,21 @@ Status PageFolder::read(const PageName& name, std::span<std::byte> to) {
 }
 
 Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes) {
+  // Pages with the same name have the same bytes, whichever process has computed them.
   if (contains(name.digest)) return ok_status();
   const std::string path = file_of(name.digest);
+  // In the folder itself, so that rename() does not cross file systems. The process number keeps the
+  // processes of one pid namespace apart.
   const std::string unfinished = fmt::format("{}/{}{}-{}", path_, kUnfinished, ::getpid(), written_++);
   const auto failed = [&](const std::string& what) {
+    // unlink() below may set it anew.
     const int reason = errno;
     ::unlink(unfinished.c_str());
     return error(StatusCode::kUnavailable, "{}: {}", what, std::strerror(reason));
   };
   {
     const FileDescriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+    // Not synced: a page that is lost in a crash is computed again, and one that is torn has a wrong checksum.
     const Header header = header_of(name, bytes);
     if (!file.valid() || !write_all(file.get(), &header, sizeof header) ||
         !write_all(file.get(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
@@ -166,7 +187,9 @@ Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes)
   }
   const std::string folder = path.substr(0, path.rfind('/'));
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return failed(folder);
+  // Readers see all of the file or none of it (rename(2)).
   if (::rename(unfinished.c_str(), path.c_str()) != 0) return failed(path);
+  // About: other processes add and remove files too; tidy() counts anew.
   bytes_.fetch_add(sizeof(Header) + name.tokens.size() * sizeof(int32_t) + bytes.size(), std::memory_order_relaxed);
   if (this->bytes() > max_bytes_) tidy();
   return ok_status();
@@ -189,6 +212,7 @@ void PageFolder::tidy() {
     const uint64_t bytes = it->file_size(gone);
     if (gone) continue;
     if (it->path().filename().string().starts_with(kUnfinished)) {
+      // Not at once: another process may be writing it.
       if (now - used > std::chrono::seconds(kStaleFileS)) fs::remove(it->path(), gone);
       continue;
     }
@@ -197,6 +221,8 @@ void PageFolder::tidy() {
   }
   if (sum > max_bytes_) {  // a tenth more, so that this is not done for each page
     std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.used < b.used; });
+    // Any process may remove any file. A page whose beginning is gone is of no use until that is saved again, and ages
+    // too.
     for (const Found& file : found) {
       if (sum <= max_bytes_ / 10 * 9) break;
       std::error_code gone;

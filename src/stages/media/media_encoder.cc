@@ -24,6 +24,7 @@ Status check_prompt_media(std::span<const wire::PromptMedia> media, int32_t rows
     return invalid_argument("the prompt has {} pictures and audios; wanted at most {}", media.size(),
                             wire::kMaxPromptMedia);
   }
+  // In 64 bits: the numbers come from a message, and their sum may not fit 32.
   int64_t end = 0;
   for (const wire::PromptMedia& one : media) {
     const int64_t begin = one.begin, behind = begin + one.rows;
@@ -47,6 +48,7 @@ MediaEncoder::MediaEncoder(std::unique_ptr<MediaModel> model, std::size_t cache_
     : model_(std::move(model)), cache_(cache_bytes), thread_([this] { encode_main(); }) {}
 
 MediaEncoder::~MediaEncoder() {
+  // Before the lock: an encoding under way looks at it between its parts, and ends soon instead of holding up the join.
   ending_ = true;
   {
     const std::lock_guard lock(mutex_);
@@ -66,13 +68,17 @@ std::optional<MediaEncoder::Encoded> MediaEncoder::encode(ReqId id, std::vector<
   }
   Status status;
   for (std::size_t i = 0; i < media.size() && status.ok(); ++i) {
+    // A picture that stands twice in a prompt counts as missing twice; settle() fills in both.
     if (waiting.features[i]) continue;
     ++waiting.missing;
     status = start(id, media[i]);
   }
+  // Freed here, since the caller keeps `media`: a file lives in the job alone, and once for all requests that wait for
+  // it.
   for (wire::PromptMedia& one : media) one.bytes = {};
   waiting.media = media;
   if (!status.ok()) {
+    // drop() undoes what start() has done for the pictures before the refused one, and needs the entry for it.
     waiting_.insert_or_assign(id, std::move(waiting));
     drop(id);
     return Encoded(status);
@@ -88,11 +94,14 @@ Status MediaEncoder::start(ReqId id, wire::PromptMedia& media) {
   UnderWay& one = it->second;
   if (!fresh) {
     ++counters_.joined;
+    // It may have been given up, and its encoding not have ended yet: from here on it is wanted again, and settle()
+    // queues it anew if it has ended as cancelled.
     one.wanted->store(true);
     if (std::ranges::find(one.requests, id) == one.requests.end()) one.requests.push_back(id);
     return ok_status();
   }
   const std::size_t bytes = media.bytes.bytes.size();
+  // The new entry counts: at most kMaxEncoding are under way.
   if (under_way_.size() > kMaxEncoding || under_way_bytes_ + bytes > kMaxEncodingBytes) {
     under_way_.erase(it);
     return error(StatusCode::kResourceExhausted,
@@ -115,6 +124,8 @@ void MediaEncoder::queue(wire::PromptMedia media, const UnderWay& one) {
   changed_.notify_one();
 }
 
+// An encoding that no request wants ends at its next look at `wanted`; its entry stays until settle(), so that a
+// request that comes meanwhile finds it and no picture is encoded twice at once.
 void MediaEncoder::drop(ReqId id) {
   const auto waiting = waiting_.extract(id);
   if (waiting.empty()) return;
@@ -144,6 +155,7 @@ void MediaEncoder::settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& 
   if (cancelled && !found_under_way->second.requests.empty()) {
     return queue(std::move(one.media), found_under_way->second);
   }
+  // Out of the map before the requests are answered: drop() below walks over it.
   const UnderWay ended = std::move(found_under_way->second);
   under_way_.erase(found_under_way);
   under_way_bytes_ -= ended.bytes;
@@ -152,6 +164,7 @@ void MediaEncoder::settle(Finished one, std::vector<std::pair<ReqId, Encoded>>& 
   if (one.features.ok()) cache_.keep(digest, *one.features, bytes_of(*one.features));
   for (const ReqId id : ended.requests) {
     const auto found = waiting_.find(id);
+    // Dropped, or ended by the failure of another of its pictures.
     if (found == waiting_.end()) continue;
     Waiting& waiting = found->second;
     if (!one.features.ok()) {
@@ -174,6 +187,7 @@ std::shared_ptr<const PromptInput> MediaEncoder::make_input(Waiting& waiting) co
   auto input = std::make_shared<PromptInput>();
   for (std::size_t i = 0; i < waiting.media.size(); ++i) {
     const wire::PromptMedia& media = waiting.media[i];
+    // Called once for a request: its features move into the input. The cache has its own reference to the values.
     input->spans.push_back({media.begin, media.digest.bytes, std::move(*waiting.features[i])});
   }
   model_->set_positions(waiting.rows, waiting.media, *input);
@@ -212,6 +226,8 @@ void MediaEncoder::encode_main() {
                                      : Features(Status(StatusCode::kCancelled, "no request waits for it any more"));
     const double seconds = Seconds(std::chrono::steady_clock::now() - begin).count();
     lock.lock();
+    // With the file, which settle() needs to queue a cancelled one again. No event wakes the worker: it looks again
+    // every kRestMs while a request waits.
     finished_.push_back({std::move(job.media), std::move(features), seconds});
   }
 }

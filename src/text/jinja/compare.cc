@@ -10,6 +10,7 @@ namespace {
 
 constexpr int kUnordered = 2;  // a NaN is involved
 
+// Those that are a SequenceObject.
 bool is_sequence_kind(Kind kind) {
   return kind == Kind::kList || kind == Kind::kTuple || kind == Kind::kView || kind == Kind::kGenerator;
 }
@@ -20,12 +21,15 @@ int compare_int_float(Int a, double b) {
   constexpr double kLimit = 1.7e38;  // about 2**127
   if (b >= kLimit) return -1;
   if (b <= -kLimit) return 1;
+  // The conversion is defined: |b| is below 2^127 here. The integer parts are compared first; only where they are equal
+  // does the fraction decide.
   Int truncated = static_cast<Int>(b);
   if (a != truncated) return a < truncated ? -1 : 1;
   double rest = b - static_cast<double>(truncated);
   return rest > 0 ? -1 : rest < 0 ? 1 : 0;
 }
 
+// bool, int and float compare by value, whatever their types are.
 int compare_numbers(const Value& a, const Value& b) {
   if (a.is_integral() && b.is_integral()) return a.as_int() < b.as_int() ? -1 : a.as_int() > b.as_int() ? 1 : 0;
   if (a.is_integral()) return compare_int_float(a.as_int(), b.as_float());
@@ -37,6 +41,8 @@ int compare_numbers(const Value& a, const Value& b) {
   return std::isnan(x) || std::isnan(y) ? kUnordered : x < y ? -1 : x > y ? 1 : 0;
 }
 
+// Recursion through equal() is bounded by the depth that values may have. Shared items may be visited many times, so
+// equal() charges the budget each time.
 bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b, Budget& budget) {
   if (a.size() != b.size()) return false;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -45,6 +51,7 @@ bool equal_items(const std::vector<Value>& a, const std::vector<Value>& b, Budge
   return true;
 }
 
+// As in Python, without regard to the sequence of the keys.
 bool equal_dicts(const DictObject& a, const DictObject& b, Budget& budget) {
   if (a.size() != b.size()) return false;
   for (const auto& [key, value] : a.items()) {
@@ -54,6 +61,7 @@ bool equal_dicts(const DictObject& a, const DictObject& b, Budget& budget) {
   return true;
 }
 
+// range(0) == range(5, 2), and range(0, 1) == range(0, 1, 7): ranges are equal where their items are.
 bool equal_ranges(const RangeObject& a, const RangeObject& b) {
   if (a.size != b.size) return false;
   return a.size == 0 || (a.start == b.start && (a.size == 1 || a.step == b.step));
@@ -81,6 +89,7 @@ bool truthy(const Value& value) {
       return value.as<DictObject>().size() != 0;
     case Kind::kRange:
       return value.as<RangeObject>().size != 0;
+    // Generators, macros and the like are true, as Python's objects without __len__ and __bool__ are.
     default:
       return true;
   }
@@ -88,9 +97,11 @@ bool truthy(const Value& value) {
 
 bool equal(const Value& a, const Value& b, Budget& budget) {
   budget.steps();
+  // Before the kinds are compared: 1 == 1.0 == True. A NaN equals nothing, itself included.
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
   if (a.kind() != b.kind()) return false;
   switch (a.kind()) {
+    // Jinja's Undefined.__eq__: two of them are equal, whatever their names.
     case Kind::kUndefined:
     case Kind::kNone:
       return true;
@@ -98,12 +109,14 @@ bool equal(const Value& a, const Value& b, Budget& budget) {
       return a.as_text() == b.as_text();
     case Kind::kList:
     case Kind::kTuple:
+      // The shortcut is Python's too: a list with a NaN in it equals itself.
       return a.pointer() == b.pointer() ||
              equal_items(a.as<SequenceObject>().items, b.as<SequenceObject>().items, budget);
     case Kind::kDict:
       return a.pointer() == b.pointer() || equal_dicts(a.as<DictObject>(), b.as<DictObject>(), budget);
     case Kind::kRange:
       return equal_ranges(a.as<RangeObject>(), b.as<RangeObject>());
+    // By identity, as Python's objects without __eq__.
     default:
       return a.pointer() == b.pointer();
   }
@@ -123,6 +136,7 @@ int compare(const Value& a, const Value& b, std::string_view op, Budget& budget)
     const auto& x = a.as<SequenceObject>().items;
     const auto& y = b.as<SequenceObject>().items;
     for (size_t i = 0; i < x.size() && i < y.size(); ++i) {
+      // The first items that differ decide; they may be of types that have no order, which fails.
       if (!equal(x[i], y[i], budget)) return compare(x[i], y[i], op, budget);
     }
     return x.size() < y.size() ? -1 : x.size() > y.size() ? 1 : 0;
@@ -134,12 +148,14 @@ size_t hash_key(const Value& key) {
   switch (key.kind()) {
     case Kind::kBool:
     case Kind::kInt:
+      // The low 64 bits, of the same number as a float too (below): what is equal has the same hash.
       return std::hash<int64_t>{}(static_cast<int64_t>(key.as_int()));
     case Kind::kFloat: {
       double value = key.as_float();
       // Equal numbers hash alike whatever their type.
       if (value == std::floor(value) && std::fabs(value) < 9e18)
         return std::hash<int64_t>{}(static_cast<int64_t>(value));
+      // Beyond 64 bits no fraction is left in a double, so this is the integer itself.
       if (std::isfinite(value) && std::fabs(value) < 1.7e38) {
         return std::hash<int64_t>{}(static_cast<int64_t>(static_cast<Int>(value)));
       }
@@ -148,6 +164,8 @@ size_t hash_key(const Value& key) {
     case Kind::kString:
       return std::hash<std::string_view>{}(key.as_text());
     case Kind::kTuple: {
+      // Tuples share their items, so a few nested ones may stand for billions of values; the weight is known without a
+      // visit.
       if (key.as<SequenceObject>().weight > kMaxKeyWeight) {
         fail_limit("a tuple of {} values as a key; the limit is {}", key.as<SequenceObject>().weight, kMaxKeyWeight);
       }
@@ -163,6 +181,7 @@ size_t hash_key(const Value& key) {
   }
 }
 
+// Equality and not identity decides, for each kind of container.
 bool contains(const Value& container, const Value& item, Budget& budget) {
   if (container.is_string()) {
     if (!item.is_string()) {
@@ -172,10 +191,13 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     budget.steps(container.as_text().size() / 64 + 1);
     return container.as_text().find(item.as_text()) != std::string::npos;
   }
+  // The keys; fails where `item` cannot be one.
   if (container.is(Kind::kDict)) return container.as<DictObject>().find(item) != nullptr;
   if (container.is(Kind::kRange)) {
     if (!item.is_number()) return false;
     const auto& range = container.as<RangeObject>();
+    // No arithmetic: a float may be an item too. The limit of a range's items bounds the loop, and the budget is
+    // charged.
     for (int64_t i = 0; i < range.size; ++i) {
       budget.steps();
       if (compare_numbers(Value::integer(range.start + i * range.step), item) == 0) return true;
@@ -183,6 +205,7 @@ bool contains(const Value& container, const Value& item, Budget& budget) {
     return false;
   }
   if (container.is(Kind::kGenerator)) {
+    // As in Python, the search uses the generator up to the item that it finds.
     auto& generator = container.as<SequenceObject>();
     while (generator.position < generator.items.size()) {
       if (equal(generator.items[generator.position++], item, budget)) return true;
@@ -226,11 +249,13 @@ std::vector<Value> iterate(const Value& value, Budget& budget) {
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kView:
+      // Copies are charged: a template that iterates in a loop makes one each time.
       budget.items(value.as<SequenceObject>().items.size());
       return value.as<SequenceObject>().items;
     case Kind::kGenerator: {
       auto& generator = value.as<SequenceObject>();
       out.assign(generator.items.begin() + static_cast<std::ptrdiff_t>(generator.position), generator.items.end());
+      // Used up: the next iteration finds nothing.
       generator.position = generator.items.size();
       budget.items(out.size());
       return out;

@@ -13,9 +13,12 @@
 namespace millrace::jinja {
 
 Value Evaluator::eval(const Expr& expr) {
+  // Most leaves of a tree: they cannot fail, so they need no line, no budget and no level.
   if (expr.kind == ExprKind::kConstant) return expr.constant;
   Nesting nesting(state_);
   state_.budget.steps();
+  // For the message of an error. Children set it to their own lines, so whatever computes after its children sets it
+  // anew.
   state_.line = expr.line;
   return eval_node(expr);
 }
@@ -35,12 +38,15 @@ Value Evaluator::eval_node(const Expr& expr) {
       return get_attribute(*this, eval(*expr.children[0]), expr.name);
     case ExprKind::kItem:
       return eval_item(expr);
+    // The parser accepts a slice as an index only, and eval_item() takes it from there.
     case ExprKind::kSlice:
       fail("a slice stands outside an index");
     case ExprKind::kCall:
       return eval_call(expr);
     case ExprKind::kFilter:
       return eval_filter(expr);
+    // The value comes before the arguments, as in Jinja: either may have an effect, such as taking an item of a
+    // generator.
     case ExprKind::kTest: {
       Value value = eval(*expr.children[0]);
       Arguments arguments = eval_arguments(expr, 1);
@@ -52,6 +58,7 @@ Value Evaluator::eval_node(const Expr& expr) {
       return signed_value(expr.kind == ExprKind::kNegate, eval(*expr.children[0]), state_.budget);
     case ExprKind::kNot:
       return Value::boolean(!truthy(eval(*expr.children[0])));
+    // As in Python, the result is an operand, not a boolean, and the right one is computed only where it decides.
     case ExprKind::kAnd: {
       Value left = eval(*expr.children[0]);
       return truthy(left) ? eval(*expr.children[1]) : left;
@@ -70,6 +77,7 @@ Value Evaluator::eval_node(const Expr& expr) {
       return eval_concat(expr);
     case ExprKind::kCompare:
       return eval_compare(expr);
+    // children: the condition, the value, and what is behind `else`, which may be null.
     case ExprKind::kIf:
       if (truthy(eval(*expr.children[0]))) return eval(*expr.children[1]);
       if (expr.children[2]) return eval(*expr.children[2]);
@@ -78,6 +86,7 @@ Value Evaluator::eval_node(const Expr& expr) {
   return Value();
 }
 
+// Undefined names are values: only some uses of one fail. So `{% if tools %}` works without the variable.
 Value Evaluator::eval_name(const Expr& expr) {
   if (const Value* value = state_.scopes.find(expr.name)) return *value;
   if (const Value* value = find_global(expr.name)) return *value;
@@ -85,6 +94,7 @@ Value Evaluator::eval_name(const Expr& expr) {
 }
 
 Value Evaluator::eval_items(const Expr& expr) {
+  // Charged before the list is allocated.
   state_.budget.items(expr.children.size());
   std::vector<Value> items;
   items.reserve(expr.children.size());
@@ -95,6 +105,8 @@ Value Evaluator::eval_items(const Expr& expr) {
 Value Evaluator::eval_dict(const Expr& expr) {
   state_.budget.items(expr.children.size());
   auto dict = std::make_shared<DictObject>();
+  // Keys and values take turns. Each key is computed before its value; of equal keys the first one's position and the
+  // last one's value stay, as in Python.
   for (size_t i = 0; i + 1 < expr.children.size(); i += 2) {
     Value key = eval(*expr.children[i]);
     dict->set(key, eval(*expr.children[i + 1]));
@@ -111,6 +123,7 @@ Value Evaluator::eval_item(const Expr& expr) {
   return get_item(*this, object, key);
 }
 
+// children: start, stop and step; null where it is left out, which is the same as None.
 Value Evaluator::eval_slice(const Value& object, const Expr& slice) {
   SliceBounds bounds;
   std::optional<Int>* parts[] = {&bounds.start, &bounds.stop, &bounds.step};
@@ -126,6 +139,7 @@ Value Evaluator::eval_slice(const Value& object, const Expr& slice) {
 }
 
 Value Evaluator::eval_concat(const Expr& expr) {
+  // `~` makes a string of each operand, so it never fails for a type; the marks of the operands stay.
   MarkedString out;
   for (const ExprPtr& child : expr.children) {
     MarkedString part = str(eval(*child));
@@ -135,6 +149,7 @@ Value Evaluator::eval_concat(const Expr& expr) {
   return Value::string(std::move(out));
 }
 
+// `a < b < c`: each operand is computed once, and none behind the first comparison that is false.
 Value Evaluator::eval_compare(const Expr& expr) {
   Value left = eval(*expr.children[0]);
   for (size_t i = 0; i < expr.ops.size(); ++i) {

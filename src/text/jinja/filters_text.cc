@@ -11,6 +11,7 @@ constexpr Int kMaxWidth = Int{1} << 40;  // beyond every string limit; keeps ari
 
 size_t width_of(Int value) { return value < 0 ? 0 : static_cast<size_t>(value > kMaxWidth ? kMaxWidth : value); }
 
+// A string stays the same object, with its marks. `safe` is the same: there is no autoescape.
 Value string_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("string", arguments, {});
   return value.is_string() ? value : Value::string(evaluator.str(value));
@@ -20,6 +21,7 @@ template <CaseMap map>
 Value case_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("filter", arguments, {});
   MarkedString text = evaluator.str(value);
+  // An estimate: few characters have longer mappings, and map_case() is linear in what it makes.
   evaluator.budget().string(text.size() * 2);
   return Value::string(map_case(text, map));
 }
@@ -31,6 +33,7 @@ Value title_filter(Evaluator& evaluator, const Value& value, Arguments& argument
   evaluator.budget().string(text.size() * 2);
   MarkedString out;
   auto is_break = [](uint32_t c) { return is_space(c) || c == '-' || c == '(' || c == '{' || c == '[' || c == '<'; };
+  // Stretches of separators and of other characters take turns: of each stretch the first character and the rest.
   for (size_t at = 0; at < text.size();) {
     size_t begin = at, first_end = at;
     bool in_break = is_break(next_code_point(text.text(), first_end));
@@ -49,6 +52,7 @@ Value trim_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
   Bound bound("trim", arguments, {"chars"});
   MarkedString chars = bound.text(0, "");
   std::optional<std::string_view> set;
+  // None is the default, white space; "" is a set of no characters.
   if (bound.given(0)) set = chars.text();
   MarkedString text = evaluator.str(value);
   return Value::string(strip(text, set, Ends::kBoth));
@@ -56,6 +60,7 @@ Value trim_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
 
 Value replace_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("replace", arguments, {"old", "new", "count"}, 2);
+  // Jinja's do_replace(): negative, and None, is all.
   Int count = bound.integer(2, -1);
   MarkedString from = evaluator.str(bound.get(0));
   return Value::string(replace(evaluator.str(value), from.text(), evaluator.str(bound.get(1)),
@@ -67,6 +72,7 @@ Value join_filter(Evaluator& evaluator, const Value& value, Arguments& arguments
   Bound bound("join", arguments, {"d", "attribute"});
   std::vector<MarkedString> parts;
   for (const Value& item : iterate(value, evaluator.budget())) {
+    // Items are converted one by one; join() then adds up their lengths before it allocates.
     parts.push_back(evaluator.str(bound.given(1) ? attribute_path(evaluator, item, bound.get(1)) : item));
   }
   MarkedString separator = bound.has(0) ? evaluator.str(bound.get(0)) : MarkedString();
@@ -79,6 +85,8 @@ Value center_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
                            evaluator.budget()));
 }
 
+// do_indent() of Jinja. It adds a line end to the text, so that splitlines() gives a last, empty line where the text
+// ends with one.
 Value indent_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("indent", arguments, {"width", "first", "blank"});
   require_defined(value);
@@ -88,6 +96,7 @@ Value indent_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
     indention = bound.get(0).as_marked();
   } else {
     size_t width = width_of(bound.integer(0, 4));
+    // Before the string is made: width_of() allows any width.
     evaluator.budget().repeated_string(1, width);
     indention = MarkedString(std::string(width, ' '), true);
   }
@@ -98,8 +107,10 @@ Value indent_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
   std::vector<MarkedString> lines = split_lines(text, false, evaluator.budget());
   for (size_t i = 0; i < lines.size(); ++i) {
     evaluator.budget().string(lines[i].size() + indention.size() + 1);
+    // Each line is charged above; this bounds their sum: a wide indention makes many short lines long.
     if (out.size() > evaluator.budget().limits().max_string_bytes) fail_limit("indent: the text grows over the limit");
     if (i > 0) out.append("\n", true);
+    // The first line only with `first`; an empty one only with `blank`.
     if (i == 0 ? first : (blank || !lines[i].empty())) out.append(indention);
     out.append(lines[i]);
   }
@@ -109,10 +120,12 @@ Value indent_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
 Value escape_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("escape", arguments, {});
   MarkedString text = evaluator.str(value);
+  // The longest entities have five characters.
   evaluator.budget().string(text.size() * 5);
   MarkedString out;
   text.for_each_run(0, text.size(), [&](std::string_view run, bool trusted) {
     for (char c : run) {
+      // The entities of markupsafe.escape().
       const char* entity = c == '&'    ? "&amp;"
                            : c == '<'  ? "&lt;"
                            : c == '>'  ? "&gt;"
@@ -132,6 +145,7 @@ Value wordcount_filter(Evaluator& evaluator, const Value& value, Arguments& argu
   bool inside = false;
   for (size_t at = 0; at < text.size();) {
     uint32_t c = next_code_point(text.text(), at);
+    // \w of Python's re.
     bool word = c == '_' || is_alpha(c) || is_numeric(c);
     words += word && !inside;
     inside = word;
@@ -139,6 +153,7 @@ Value wordcount_filter(Evaluator& evaluator, const Value& value, Arguments& argu
   return Value::integer(words);
 }
 
+// do_truncate() of Jinja: `length` counts `end` too, and a text that is longer by no more than `leeway` stays.
 Value truncate_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("truncate", arguments, {"length", "killwords", "end", "leeway"});
   size_t length = width_of(bound.integer(0, 255)), leeway = width_of(bound.integer(3, 5));
@@ -150,6 +165,7 @@ Value truncate_filter(Evaluator& evaluator, const Value& value, Arguments& argum
   const MarkedString& text = value.as_marked();
   MarkedString kept = text.range(0, byte_offset(text.text(), length - end_length));
   if (!bound.flag(1, false)) {
+    // Without killwords the last word goes, which may be cut in half; a text of one word keeps its part.
     size_t space = kept.text().rfind(' ');
     if (space != std::string::npos) kept.truncate(space);
   }
@@ -159,6 +175,7 @@ Value truncate_filter(Evaluator& evaluator, const Value& value, Arguments& argum
 }
 
 Value format_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
+  // do_format(): `pattern % args` with a tuple, or with a dict.
   if (!arguments.positional.empty() && !arguments.named.empty()) {
     fail("format takes positional or keyword arguments, not both");
   }
@@ -174,6 +191,7 @@ Value format_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
 Value tojson_filter(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   Bound bound("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
+  // The signature is that of Hugging Face's tojson for chat templates, not of Jinja's own: see json_escape().
   style.ensure_ascii = bound.flag(0, false);
   style.sort_keys = bound.flag(3, false);
   if (bound.given(1)) {
@@ -184,6 +202,7 @@ Value tojson_filter(Evaluator& evaluator, const Value& value, Arguments& argumen
       evaluator.budget().repeated_string(1, width);
       style.indent = MarkedString(std::string(width, ' '), true);
     }
+    // As json.dumps() does where there is an indent: lines do not end with a space.
     style.item_separator = MarkedString(",", true);
   }
   if (bound.given(2)) {

@@ -21,6 +21,7 @@ class Writer {
 
   // Where all strings are trusted so is the punctuation; else text between trusted strings becomes untrusted.
   MarkedString finish() {
+    // The steps of write() have paid for the work; this is for the memory of the result.
     budget_.string(text_.size());
     if (!any_untrusted_) return MarkedString(std::move(text_), true);
     MarkedString out;
@@ -34,11 +35,14 @@ class Writer {
     return out;
   }
 
+  // Escapes character by character; the trust of a run is that of its escaped bytes. Trusted runs are noted, since only
+  // finish() knows whether they stay apart from the punctuation.
   void quoted(const MarkedString& text, void (*escape)(std::string&, uint32_t, bool), bool flag) {
     text.for_each_run(0, text.size(), [&](std::string_view run, bool trusted) {
       std::string escaped;
       for (size_t at = 0; at < run.size();) {
         escape(escaped, next_code_point(run, at), flag);
+        // A run grows up to sixfold when it is escaped, so the limit is checked while it grows.
         check_size(escaped.size());
       }
       if (trusted) note_trusted(text_.size(), text_.size() + escaped.size());
@@ -49,6 +53,7 @@ class Writer {
   Budget& budget() { return budget_; }
 
  private:
+  // Before memory is taken: the text of a shared value can be much longer than the value is large.
   void check_size(size_t more) {
     if (text_.size() + more > budget_.limits().max_string_bytes) {
       fail_limit("a string of more than {} bytes", budget_.limits().max_string_bytes);
@@ -75,6 +80,7 @@ class Writer {
 
 // --- repr ---
 
+// unicode_repr() of CPython: what is not printable is written in the shortest of its three forms of escapes.
 void repr_escape(std::string& out, uint32_t c, bool single_quotes) {
   if (c == '\\') {
     out += "\\\\";
@@ -109,6 +115,7 @@ void repr_string(Writer& out, const MarkedString& text) {
   out.punctuation(quote);
 }
 
+// Recursion over values: their depth is bounded (value.h).
 void repr_items(Writer& out, const std::vector<Value>& items) {
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) out.punctuation(", ");
@@ -119,6 +126,7 @@ void repr_items(Writer& out, const std::vector<Value>& items) {
 void repr_sequence(Writer& out, const Value& value) {
   const auto& sequence = value.as<SequenceObject>();
   if (value.is(Kind::kGenerator)) {
+    // Printing does not use the generator up. Python's text has an address, which must not go into a prompt.
     out.punctuation(fmt::format("<{} object>", sequence.label));
     return;
   }
@@ -126,6 +134,7 @@ void repr_sequence(Writer& out, const Value& value) {
   if (value.is(Kind::kView)) out.punctuation(fmt::format("{}(", sequence.label));
   out.punctuation(tuple ? "(" : "[");
   repr_items(out, sequence.items);
+  // (1,) is the tuple, (1) would be a number.
   if (tuple && sequence.items.size() == 1) out.punctuation(",");
   out.punctuation(tuple ? ")" : "]");
   if (value.is(Kind::kView)) out.punctuation(")");
@@ -149,6 +158,7 @@ void repr_namespace(Writer& out, const NamespaceObject& object) {
   out.punctuation(fmt::format("<Namespace of {}>", object.members.size()));
 }
 
+// Inside of containers: an undefined value prints as nothing only by itself (to_str).
 std::string scalar_text(const Value& value) {
   switch (value.kind()) {
     case Kind::kUndefined:
@@ -193,6 +203,9 @@ void repr(Writer& out, const Value& value) {
 
 // --- JSON ---
 
+// json.dumps() of Python, not Jinja's filter for HTML: Hugging Face replaces `tojson` by it for chat templates, so '<'
+// and '&' stay as they are, and what is not ASCII too, unless ensure_ascii is set. Then 0x7F is escaped, as Python
+// does.
 void json_escape(std::string& out, uint32_t c, bool ensure_ascii) {
   if (c == '"' || c == '\\') {
     out += '\\';
@@ -213,7 +226,7 @@ void json_escape(std::string& out, uint32_t c, bool ensure_ascii) {
     append_utf8(out, c);
   } else if (c < 0x10000) {
     out += fmt::format("\\u{:04x}", c);
-  } else {
+  } else {  // a character beyond 16 bits is two surrogates in JSON
     out += fmt::format("\\u{:04x}\\u{:04x}", 0xD800 + ((c - 0x10000) >> 10), 0xDC00 + ((c - 0x10000) & 0x3FF));
   }
 }
@@ -234,6 +247,7 @@ class JsonWriter {
     out_.punctuation("\"");
   }
 
+  // Separators and indentation come from the template, but it may have made them of the request's data.
   void marked(const MarkedString& text) {
     text.for_each_run(0, text.size(), [this](std::string_view part, bool trusted) {
       if (trusted) {
@@ -244,6 +258,7 @@ class JsonWriter {
     });
   }
 
+  // As in Python, an indent of "" still puts each item on a line of its own.
   void newline(int level) {
     if (!style_.indent) return;
     out_.punctuation("\n");
@@ -274,12 +289,14 @@ class JsonWriter {
       case Kind::kDict:
         return dict(value.as<DictObject>(), level);
       default:
+        // The message of an undefined value names the variable, which helps more than its type.
         require_defined(value);
         fail("Object of type {} is not JSON serializable", type_name(value));
     }
   }
 
   static std::string number(double value) {
+    // No JSON, but what json.dumps() writes.
     if (std::isnan(value)) return "NaN";
     if (std::isinf(value)) return value < 0 ? "-Infinity" : "Infinity";
     return float_repr(value);
@@ -299,6 +316,7 @@ class JsonWriter {
 
   void key(const Value& value) {
     if (value.is_string()) return string(value.as_marked());
+    // Python turns these into strings: {1: 2} is {"1": 2}.
     if (!value.is_none() && !value.is_number()) {
       fail("keys must be str, int, float, bool or None, not {}", type_name(value));
     }
@@ -312,6 +330,8 @@ class JsonWriter {
     std::vector<const std::pair<Value, Value>*> items;
     for (const auto& item : object.items()) items.push_back(&item);
     if (style_.sort_keys) {
+      // Keys of types that do not compare fail, as in Python. A NaN among them compares as equal to all, which is no
+      // strict weak order: their sequence is then arbitrary.
       std::stable_sort(items.begin(), items.end(), [this](const auto* a, const auto* b) {
         return compare(a->first, b->first, "<", out_.budget()) == -1;
       });

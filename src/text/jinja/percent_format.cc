@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kMaxPrecision = 500;  // of a number; a width is bounded by the string limit
 
+// Follows PyUnicode_Format() of CPython.
 class PercentFormat {
  public:
   PercentFormat(const MarkedString& pattern, const Value& values, Budget& budget)
@@ -21,13 +22,16 @@ class PercentFormat {
   MarkedString run() {
     while (at_ < text_.size()) {
       size_t percent = text_.find('%', at_);
+      // The text between keeps the pattern's marks.
       if (percent == std::string::npos) percent = text_.size();
       out_.append_range(pattern_, at_, percent);
       at_ = percent;
       if (at_ < text_.size()) conversion();
       budget_.steps();
+      // Each conversion charges its own string; this bounds their sum.
       if (out_.size() > budget_.limits().max_string_bytes) fail_limit("a formatted string is over the limit");
     }
+    // Python refuses arguments that the pattern does not use, but for a mapping.
     bool all_used = !values_.is(Kind::kTuple) ? (used_ > 0 || values_.is(Kind::kDict) || is_indexable())
                                               : used_ == values_.as<SequenceObject>().items.size();
     if (!all_used) fail("not all arguments converted during string formatting");
@@ -44,6 +48,7 @@ class PercentFormat {
     return text_[at_++];
   }
 
+  // A tuple is the list of arguments; anything else is the one argument.
   Value next_value() {
     if (values_.is(Kind::kTuple)) {
       const auto& items = values_.as<SequenceObject>().items;
@@ -55,11 +60,13 @@ class PercentFormat {
   }
 
   int64_t number() {
+    // The number is the next argument.
     if (at_ < text_.size() && text_[at_] == '*') {
       ++at_;
       Value value = next_value();
       if (!value.is_integral()) fail("* wants int");
       Int count = value.as_int();
+      // A negative width means to the left.
       left_ |= count < 0;
       count = count < 0 ? -count : count;
       return count > INT32_MAX ? INT32_MAX : static_cast<int64_t>(count);
@@ -67,6 +74,7 @@ class PercentFormat {
     int64_t value = 0;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
       value = value * 10 + (text_[at_++] - '0');
+      // At each digit, so that the product cannot overflow.
       if (value > INT32_MAX) fail_limit("a width over {} in a format", INT32_MAX);
     }
     return value;
@@ -81,11 +89,13 @@ class PercentFormat {
       if (close == std::string::npos) fail("incomplete format key");
       if (!values_.is(Kind::kDict)) fail("format requires a mapping");
       std::string key = text_.substr(at_ + 1, close - at_ - 1);
+      // A name that the mapping lacks is Python's KeyError.
       const Value* value = values_.as<DictObject>().find(std::string_view(key));
       if (value == nullptr) fail("the format names '{}', which is missing", key);
       named = *value;
       at_ = close + 1;
     }
+    // strchr() finds the end of its string too, so a NUL byte of the pattern is excluded. Flags may repeat.
     for (; at_ < text_.size() && std::strchr("-0+ #", text_[at_]) != nullptr && text_[at_] != 0; ++at_) {
       (text_[at_] == '-'   ? left_
        : text_[at_] == '0' ? zero_
@@ -98,8 +108,10 @@ class PercentFormat {
       ++at_;
       precision = number();
     }
+    // C's length modifiers, which Python takes and ignores.
     while (at_ < text_.size() && std::strchr("hlL", text_[at_]) != nullptr && text_[at_] != 0) ++at_;
     char type = next();
+    // A percent sign by itself: width and flags do nothing to it, and no argument is used.
     if (type == '%') return out_.append("%", pattern_.trusted_at(at_ - 1));
     convert(type, named ? *named : next_value(), width, precision);
   }
@@ -109,6 +121,7 @@ class PercentFormat {
     bool numeric = type != 0 && std::strchr("diuoxXeEfFgG", type) != nullptr;
     if (type == 's' || type == 'r' || type == 'a') {
       body = type == 's' ? to_str(value, budget_) : to_repr(value, budget_);
+      // In characters, not bytes.
       if (precision >= 0) body = body.range(0, byte_offset(body.text(), static_cast<size_t>(precision)));
     } else if (type == 'c') {
       body = character(value);
@@ -120,6 +133,7 @@ class PercentFormat {
       fail("unsupported format character '{}'", std::string_view(&type, 1));
     }
     auto columns = static_cast<size_t>(width);
+    // Zeros stand between the sign and the digits.
     if (numeric && zero_ && !left_ && body.size() < columns) {
       budget_.string(columns);
       size_t digits = body.text()[0] == '-' || body.text()[0] == '+' || body.text()[0] == ' ' ? 1 : 0;
@@ -137,6 +151,7 @@ class PercentFormat {
     if (code < 0 || code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("%c arg not in range(0x110000)");
     std::string text;
     append_utf8(text, static_cast<uint32_t>(code));
+    // An integer may be what the request sent, so a character that it stands for is not trusted.
     return MarkedString(text, false);
   }
 
@@ -148,9 +163,11 @@ class PercentFormat {
     if (!value.is_integral() && !(decimal && value.is(Kind::kFloat))) {
       fail("%{} format: a number is required, not {}", type, type_name(value));
     }
+    // %d of a float drops its fraction; %x and %o take integers only.
     Int number = value.is_integral() ? value.as_int() : float_to_int(value.as_float());
     std::string digits = decimal ? int_to_string(number) : "";
     if (decimal && number < 0) digits.erase(0, 1);
+    // As unsigned, since the smallest integer has no positive counterpart.
     auto magnitude = number < 0 ? -static_cast<unsigned __int128>(number) : static_cast<unsigned __int128>(number);
     unsigned base = type == 'o' ? 8 : 16;
     const char* symbols = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
@@ -175,7 +192,9 @@ class PercentFormat {
     double number = value.as_float();
     char format[] = {'%', '#', '.', '*', type, 0};
     if (!alternate_) std::memmove(format + 1, format + 2, 4);
+    // The longest number has 309 digits, a point and kMaxPrecision digits behind it.
     char buffer[1024];
+    // The absolute value: the sign is made by sign(), by the flags, and NaN has none.
     int size = std::snprintf(buffer, sizeof buffer, format, precision < 0 ? 6 : static_cast<int>(precision),
                              std::fabs(number));
     return sign(std::signbit(number) && !std::isnan(number)) + std::string(buffer, static_cast<size_t>(size));

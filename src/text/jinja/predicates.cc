@@ -8,6 +8,7 @@
 namespace millrace::jinja {
 namespace {
 
+// Jinja's tests are functions of Python, and an argument too many is an error there too.
 void no_arguments(const Arguments& arguments) {
   if (!arguments.positional.empty() || !arguments.named.empty()) fail("this test takes no argument");
 }
@@ -30,6 +31,7 @@ bool is_defined(Evaluator&, const Value& value, Arguments& arguments) {
   return !value.is_undefined();
 }
 
+// `is true` is identity: 1 is not true here.
 bool is_true(Evaluator&, const Value& value, Arguments& arguments) {
   no_arguments(arguments);
   return value.is(Kind::kBool) && value.as_bool();
@@ -53,6 +55,8 @@ bool is_callable(Evaluator&, const Value& value, Arguments& arguments) {
   }
 }
 
+// test_sequence() of Jinja tries len() and looks for __getitem__: dicts and strings have both, generators and views do
+// not. Undefined has a __len__ and a __getitem__.
 bool is_sequence(Evaluator&, const Value& value, Arguments& arguments) {
   no_arguments(arguments);
   switch (value.kind()) {
@@ -68,11 +72,13 @@ bool is_sequence(Evaluator&, const Value& value, Arguments& arguments) {
   }
 }
 
+// test_iterable(): whatever iter() takes. `loop` is its own iterator.
 bool is_iterable(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return is_sequence(evaluator, value, arguments) || value.is(Kind::kView) || value.is(Kind::kGenerator) ||
          value.is(Kind::kLoop);
 }
 
+// By the operator of the template: for a string `%` is formatting, and fails as it does in Python.
 bool remainder_is(Evaluator& evaluator, const Value& value, const Value& divisor, Int wanted) {
   Value rest = binary_operation("%", value, divisor, evaluator.budget());
   return equal(rest, Value::integer(wanted), evaluator.budget());
@@ -89,6 +95,8 @@ bool is_divisible(Evaluator& evaluator, const Value& value, Arguments& arguments
   return remainder_is(evaluator, value, only_argument("divisibleby", arguments), 0);
 }
 
+// Python's `is`. Small numbers, None and strings are compared by value: which of them are one object is a matter of
+// Python's implementation. 1 and 1.0, or 1 and True, are never the same.
 bool is_same(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   const Value& other = only_argument("sameas", arguments);
   if (value.kind() != other.kind()) return false;
@@ -108,6 +116,7 @@ int compare_with_argument(Evaluator& evaluator, const Value& value, Arguments& a
 bool is_less(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return compare_with_argument(evaluator, value, arguments, "<") == -1;
 }
+// Not "not greater": with a NaN neither holds.
 bool is_less_or_equal(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   int result = compare_with_argument(evaluator, value, arguments, "<=");
   return result == -1 || result == 0;
@@ -119,11 +128,13 @@ bool is_greater_or_equal(Evaluator& evaluator, const Value& value, Arguments& ar
   int result = compare_with_argument(evaluator, value, arguments, ">=");
   return result == 1 || result == 0;
 }
+// contains() takes the container first.
 bool is_in(Evaluator& evaluator, const Value& value, Arguments& arguments) {
   return contains(only_argument("in", arguments), value, evaluator.budget());
 }
 
 // str.islower() and isupper() of the value's text: at least one cased letter, none of the other case.
+// A character in title case, such as U+01C5, is in neither case, and both are false.
 bool all_cased(Evaluator& evaluator, const Value& value, bool upper) {
   MarkedString text = evaluator.str(value);
   bool any = false;
@@ -151,11 +162,13 @@ bool is_test(Evaluator&, const Value& value, Arguments& arguments) {
   no_arguments(arguments);
   return value.is_string() && find_test(value.as_text()) != nullptr;
 }
+// Nothing is: there is no autoescape here, and Markup is not made.
 bool is_escaped(Evaluator&, const Value&, Arguments& arguments) {
   no_arguments(arguments);
   return false;
 }
 
+// Jinja's names, the operators among them: select("==", x) and x is eq(y) go the same way.
 struct NamedTest {
   std::string_view name;
   Test test;
@@ -212,6 +225,7 @@ Test find_test(std::string_view name) {
 bool apply_test(Evaluator& evaluator, std::string_view name, const Value& value, Arguments& arguments) {
   Test test = find_test(name);
   if (test == nullptr) fail("no test named '{}'", name);
+  // select() and reject() call this for each item.
   evaluator.budget().steps();
   return test(evaluator, value, arguments);
 }

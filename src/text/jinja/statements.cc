@@ -21,6 +21,8 @@ Value make_macro(const Macro& macro, ScopeChain& scopes) {
 }  // namespace
 
 MarkedString StatementRunner::run(const Block& body, const Variables& variables) {
+  // The request's variables are the outermost scope; what the template sets hides them in the next one and does not
+  // replace them. Their names live in `variables`, which outlives the render.
   for (const auto& [name, value] : variables) state_.scopes.set(name, value);
   ScopeChain::Open template_scope(state_.scopes);
   MarkedString out;
@@ -29,6 +31,9 @@ MarkedString StatementRunner::run(const Block& body, const Variables& variables)
   return out;
 }
 
+// Break and continue travel up as return values to the loop that they belong to: the parser has refused those outside
+// of one, and those that would have to leave a macro or a set block (detached_body), so none is lost in a body whose
+// result is ignored below.
 StatementRunner::Flow StatementRunner::run_block(const Block& block) {
   for (const auto& stmt : block) {
     Flow flow = run_statement(*stmt);
@@ -38,6 +43,7 @@ StatementRunner::Flow StatementRunner::run_block(const Block& block) {
 }
 
 StatementRunner::Flow StatementRunner::run_statement(const Stmt& stmt) {
+  // What recurses here is C++ too: this bounds the stack.
   Nesting nesting(state_);
   state_.budget.steps();
   state_.line = stmt.line;
@@ -88,6 +94,7 @@ void StatementRunner::print(const Value& value) {
   }
 }
 
+// blocks[i] belongs to expressions[i]; one block more is that of else. An if opens no scope: what it sets stays set.
 StatementRunner::Flow StatementRunner::run_if(const Stmt& stmt) {
   for (size_t i = 0; i < stmt.expressions.size(); ++i) {
     if (truthy(evaluator_.eval(*stmt.expressions[i]))) return run_block(stmt.blocks[i]);
@@ -101,7 +108,9 @@ StatementRunner::Flow StatementRunner::run_for(const Stmt& stmt, const Value& it
   loop->stmt = &stmt;
   loop->outer = state_.scopes.current();
   loop->depth0 = depth0;
+  // A copy: the body may use up a generator that it loops over, or call the loop again with it.
   loop->items = iterate(iterable, state_.budget);
+  // `loop` is a value like any other and may be put into a list; its items count as nested in it.
   loop->depth = depth_over(loop->items);
   Value loop_value = Value::object(Kind::kLoop, loop);
   struct Forget {  // loop.changed(loop) would keep the loop alive by itself
@@ -109,16 +118,21 @@ StatementRunner::Flow StatementRunner::run_for(const Stmt& stmt, const Value& it
     ~Forget() { loop.changed.reset(); }
   } forget{*loop};
   bool any = false;
+  // The loop's filter runs in here, in the scope around the loop: it does not see what an iteration has set.
   while (std::optional<Value> item = next_loop_item(evaluator_, *loop)) {
     any = true;
+    // Counts the items whose turn has come, not those that `loop.last` and `loop.length` have taken ahead.
     ++loop->index0;
     loop->before = std::exchange(loop->current, *item);
+    // A scope for each iteration: what the body sets is gone in the next one, which is why templates use namespace().
     ScopeChain::Open iteration(state_.scopes);
     state_.scopes.set("loop", loop_value);
     assign(stmt.target, *item);
     Flow flow = run_block(stmt.blocks[0]);
+    // kContinue has ended the body, and has nothing more to do.
     if (flow == Flow::kBreak) break;
   }
+  // Jinja's else: no iteration at all, also where the filter let none pass.
   if (!any && !stmt.blocks[1].empty()) {
     ScopeChain::Open inner(state_.scopes);
     return run_block(stmt.blocks[1]);
@@ -127,6 +141,8 @@ StatementRunner::Flow StatementRunner::run_for(const Stmt& stmt, const Value& it
 }
 
 Value StatementRunner::call_loop(const LoopObject& loop, const Value& iterable) {
+  // loop(children) runs the same body again over other items, and its output is the value. It begins in the scope
+  // around the loop, not in the iteration that calls it, as a function of its own would.
   if (!loop.stmt->flag) fail("the loop must have the 'recursive' marker to be called");
   Nesting nesting(state_);
   MarkedString out;
@@ -153,6 +169,7 @@ StatementRunner::Flow StatementRunner::run_filter_block(const Stmt& stmt) {
   {
     Output::Capture capture(state_.output, text);
     ScopeChain::Open inner(state_.scopes);
+    // The text goes to the filter even where a break or continue ends the block early; the flow is passed on behind it.
     flow = run_block(stmt.blocks[0]);
   }
   Value input = Value::string(std::move(text));
@@ -168,6 +185,7 @@ void StatementRunner::run_set_block(const Stmt& stmt) {
     run_block(stmt.blocks[0]);
   }
   Value value = Value::string(std::move(text));
+  // {% set x | upper %}: null where there is no filter.
   if (stmt.expressions[0]) value = evaluator_.eval_filter(*stmt.expressions[0], &value);
   assign(stmt.target, value);
 }
@@ -177,10 +195,12 @@ void StatementRunner::run_set_block(const Stmt& stmt) {
 void StatementRunner::define_macro(const Stmt& stmt) {
   Value macro = make_macro(*stmt.macro, state_.scopes);
   state_.budget.items(1);
+  // Behind the capture, by reference: the macro finds itself and macros that are defined later.
   state_.scopes.set(stmt.macro->name, std::move(macro));
 }
 
 void StatementRunner::run_call_block(const Stmt& stmt) {
+  // The body of a call block is a macro of the scope that it stands in, not of the macro that calls it.
   Value caller = make_macro(*stmt.macro, state_.scopes);
   print(evaluator_.eval_call(*stmt.expressions[0], &caller));
 }
@@ -190,6 +210,7 @@ Value StatementRunner::call_macro(const MacroObject& object, Arguments& argument
   MarkedString out;
   {
     Output::Capture capture(state_.output, out);
+    // Not the caller's scope: a macro sees what its definition saw.
     ScopeChain::Open inner(state_.scopes, object.closure);
     bind_macro(evaluator_, *object.macro, arguments);
     run_block(object.macro->body);

@@ -10,6 +10,8 @@ namespace {
 constexpr size_t kIndexedDictSize = 8;  // smaller dicts are searched linearly
 constexpr size_t kNotFound = static_cast<size_t>(-1);
 
+// Depth is checked where a value is made, so that no code that visits or destroys one has to count: all of them
+// recurse.
 int checked_depth(int depth) {
   if (depth > kMaxValueDepth) fail_limit("a value nests more than {} deep", kMaxValueDepth);
   return depth;
@@ -57,11 +59,13 @@ Value Value::object(Kind kind, std::shared_ptr<Object> object) {
   return out;
 }
 
+// Python's rule: 1, 1.0 and True are one key. hash_key() gives them the same hash, and equal() decides.
 size_t DictObject::index_of(const Value& key) const {
   // Keys are scalars and tuples of them; comparing two costs no more than hashing one, so no budget is charged.
   static const Limits kKeyLimits;
   Budget budget(kKeyLimits);
   if (items_.size() <= kIndexedDictSize) {
+    // For its error alone: a small dict refuses an unhashable key as a large one does.
     hash_key(key);
     for (size_t i = 0; i < items_.size(); ++i) {
       if (equal(items_[i].first, key, budget)) return i;
@@ -76,6 +80,7 @@ size_t DictObject::index_of(const Value& key) const {
 }
 
 void DictObject::set(const Value& key, Value value) {
+  // Before anything changes: this throws where the value nests too deep.
   depth = std::max(depth, checked_depth(std::max(key.depth(), value.depth()) + 1));
   size_t at = index_of(key);
   if (at != kNotFound) {
@@ -83,6 +88,8 @@ void DictObject::set(const Value& key, Value value) {
     return;
   }
   items_.emplace_back(key, std::move(value));
+  // The index begins with the entry that makes a search worth it, for all entries so far. Nothing is ever erased, so
+  // the positions in it stay good.
   if (items_.size() == kIndexedDictSize + 1) {
     for (size_t i = 0; i < items_.size(); ++i) index_.emplace(hash_key(items_[i].first), i);
   } else if (items_.size() > kIndexedDictSize + 1) {
@@ -96,6 +103,8 @@ const Value* DictObject::find(const Value& key) const {
 }
 
 const Value* DictObject::find(std::string_view key) const {
+  // A look-up by name, as attributes and requests' fields are, without making a Value of it. The hash must be the one
+  // that hash_key() gives for a string.
   auto matches = [&](const Value& candidate) { return candidate.is_string() && candidate.as_text() == key; };
   if (items_.size() <= kIndexedDictSize) {
     for (const auto& [name, value] : items_) {
@@ -110,6 +119,7 @@ const Value* DictObject::find(std::string_view key) const {
   return nullptr;
 }
 
+// Linear: the namespaces of real templates have a few members.
 const Value* NamespaceObject::find(std::string_view name) const {
   for (const auto& [key, value] : members) {
     if (key == name) return &value;
@@ -128,12 +138,17 @@ void NamespaceObject::set(std::string_view name, Value value) {
 }
 
 Value make_sequence(Kind kind, std::vector<Value> items, const char* label) {
+  // type_name() and repr() show the label of these two kinds, and of no others.
+  CHECK((kind == Kind::kView || kind == Kind::kGenerator) == (label != nullptr));
   auto object = std::make_shared<SequenceObject>();
+  // Only tuples count what is inside: other containers are no keys. The sum cannot overflow: a list has at most
+  // max_list_items, and each of them counts less than 2^32.
   uint64_t weight = 1;
   for (const Value& item : items) {
     weight += item.is(Kind::kTuple) ? item.as<SequenceObject>().weight : 1;
   }
   object->weight = static_cast<uint32_t>(std::min<uint64_t>(weight, UINT32_MAX));
+  // Throws over the limit; the items are still the caller's then.
   object->depth = depth_over(items);
   object->items = std::move(items);
   object->label = label;
@@ -148,6 +163,7 @@ int depth_over(const std::vector<Value>& items) {
 
 Value make_dict(std::shared_ptr<DictObject> dict) { return Value::object(Kind::kDict, std::move(dict)); }
 
+// A bound method holds the object that it is of, so it nests one deeper than that.
 Value make_function(std::string name, std::function<Value(Evaluator&, Arguments&)> call, const Value& self) {
   auto object = std::make_shared<FunctionObject>();
   object->depth = checked_depth(self.depth() + 1);
@@ -158,12 +174,14 @@ Value make_function(std::string name, std::function<Value(Evaluator&, Arguments&
 
 Value make_range(Int start, Int stop, Int step, const Limits& limits) {
   if (step == 0) fail("range() arg 3 must not be zero");
+  // Python's range() has no limits; no template needs larger ones, and the sums below stay inside 128 bits.
   constexpr Int kBound = Int{1} << 100;  // far from overflow in what follows
   if (start > kBound || start < -kBound || stop > kBound || stop < -kBound || step > kBound || step < -kBound) {
     fail_limit("a bound of range() is beyond 2**100");
   }
   Int span = step > 0 ? stop - start : start - stop;
   Int stride = step > 0 ? step : -step;
+  // Rounded up: the last step may pass beyond `stop`, which is not part of the range.
   Int size = span <= 0 ? 0 : (span + stride - 1) / stride;
   if (size > limits.max_range_items) fail_limit("range() has too many items; the limit is {}", limits.max_range_items);
   auto object = std::make_shared<RangeObject>();

@@ -13,15 +13,19 @@ void CallParser::push(std::string_view text, OutputEvents& out) {
   handle(std::move(symbols), out);
 }
 
+// The tokenizer has a token for this marker. What the scanner holds came before it, and could only have become a marker
+// together with more text.
 void CallParser::push_marker(std::string_view marker, OutputEvents& out) {
   handle({{scanner_.take_held(), false}, {std::string(marker), true}}, out);
 }
 
 void CallParser::finish(OutputEvents& out) {
   handle({{scanner_.take_held(), false}}, out);
+  // `out` is the caller's, for this push alone: events of the dialect go there until flush_text().
   out_ = &out;
   if (streamed_) held_.clear();  // the form behind the call is missing, or a part of the call, which has no end then
   if (!held_.empty() && !ends_well()) broken();
+  // White space that a call took along stays with it; behind text it is text.
   if (!space_follows_call_) text_ += space_;
   flush_text();
 }
@@ -38,14 +42,18 @@ void CallParser::handle(std::vector<MarkerScanner::Symbol> symbols, OutputEvents
   flush_text();
 }
 
+// Text first, then arguments: both are collected byte by byte and become one event each. The text of a push comes
+// before the call that begins in it, and begin_call() and end_call() flush, so that the sequence of the output is kept.
 void CallParser::flush_text() {
   add_event(*out_, OutputEvent::Kind::kText, std::exchange(text_, {}));
   if (!arguments_.empty()) out_->push_back({OutputEvent::Kind::kArguments, std::exchange(arguments_, {})});
 }
 
+// White space is kept back until it is known what follows: a call takes it along.
 void CallParser::text(char byte) {
   if (is_space(byte)) {
     space_ += byte;
+    // A stream of white space must not be held without end; the oldest of it is text then.
     if (space_.size() > kMaxHeldSpace) {
       text_ += space_.front();
       space_.erase(0, 1);
@@ -78,6 +86,7 @@ bool CallParser::json_begins(char byte, std::string name) {
 
 JsonExtent::State CallParser::json_goes_on(char byte) {
   held_ += byte;
+  // CallStream compares the depths before and after the byte, so the state is copied; it is two words.
   const JsonExtent before = json_;
   const JsonExtent::State state = held_.size() > kMaxToolCallBytes ? JsonExtent::State::kBroken : json_.push(byte);
   if (state == JsonExtent::State::kBroken) {
@@ -88,6 +97,8 @@ JsonExtent::State CallParser::json_goes_on(char byte) {
   return state;
 }
 
+// From the first byte of the arguments on they go out as they come, and nothing is held for them: a grammar guarantees
+// the form, so they cannot turn out to be text any more.
 void CallParser::stream(char byte, const JsonExtent& before) {
   using Found = CallStream::Found;
   const Found found = stream_.push(byte, before, json_);
@@ -117,6 +128,7 @@ void CallParser::end_call() {
   out_->push_back({OutputEvent::Kind::kCallEnd, {}});
 }
 
+// Over kMaxToolCalls it is text, as what is no call is.
 void CallParser::complete(std::vector<ToolCall> calls) {
   if (calls_ + calls.size() > kMaxToolCalls) return broken();
   calls_ += calls.size();
@@ -135,6 +147,8 @@ void CallParser::complete(std::vector<ToolCall> calls) {
 void CallParser::broken() {
   end_call();
   streamed_ = false;
+  // Taken out before on_broken(): text() below may be followed by a further call in the same push, and held_ is empty
+  // then.
   const std::string held = std::exchange(held_, {});
   on_broken();
   text(held);
