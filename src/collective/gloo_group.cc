@@ -25,6 +25,8 @@ struct GlooGroup::Broadcast {
 
 GlooGroup::GlooGroup(int rank, std::vector<StreamSocket> sockets, std::shared_ptr<const CancelSignal> cancel)
     : rank_(rank), cancel_(std::move(cancel)), slice_(kSliceBytes) {
+  CHECK(rank_ >= 0 && static_cast<std::size_t>(rank_) < sockets.size() &&
+        !sockets[static_cast<std::size_t>(rank_)].open());
   pairs_.reserve(sockets.size());
   for (std::size_t i = 0; i < sockets.size(); ++i) pairs_.emplace_back(static_cast<int>(i), std::move(sockets[i]));
 }
@@ -33,8 +35,11 @@ Status GlooGroup::receive_broadcast(int root, uint64_t bytes, const ReceiveLimit
   CHECK(root != rank_ && root >= 0 && root < static_cast<int>(pairs_.size()));
   RETURN_IF_ERROR(broken_);
   const BroadcastTree tree = broadcast_tree(rank_, static_cast<int>(pairs_.size()), root);
+  // Counted whatever comes of it: the trainer counts its call, too. An error of the connection ends the group, so that
+  // the counts never differ unnoticed.
   const Broadcast broadcast{broadcast_slot(collectives_++), bytes, tree, limits, cancel_.get()};
   Status refused;
+  // `refused` is the caller's error: the bytes are read to the end all the same, and the group stays good.
   broken_ = take_part(broadcast, on_slice, refused);
   return broken_.ok() ? refused : broken_;
 }
@@ -45,6 +50,7 @@ Status GlooGroup::take_part(const Broadcast& b, SliceConsumer on_slice, Status& 
   // waits.
   for (const int child : b.tree.children) RETURN_IF_ERROR(pair(child).send(send_ready(b.slot, b.bytes), b.limit()));
   for (const int child : b.tree.children) RETURN_IF_ERROR(pair(child).await_receiver(b.slot, b.bytes, b.limit()));
+  CHECK(b.tree.parent >= 0);  // the root is another rank
   GlooPair& parent = pair(b.tree.parent);
   RETURN_IF_ERROR(parent.send(receive_ready(b.slot, b.bytes), b.limit()));
   RETURN_IF_ERROR(parent.await_data(b.slot, b.bytes, b.limit()));
@@ -63,6 +69,7 @@ Status GlooGroup::stream(const Broadcast& b, SliceConsumer on_slice, Status& ref
     }
     const std::span<const std::byte> slice = std::span(slice_).first(*count);
     for (const int child : b.tree.children) RETURN_IF_ERROR(pair(child).socket().write_all(slice, b.limit()));
+    // Behind the children's writes: a slow consumer holds up this rank only.
     if (refused.ok()) refused = on_slice(slice);
     left -= slice.size();
   }
@@ -73,6 +80,7 @@ Status GlooGroup::await_loss(Clock::time_point deadline) {
   RETURN_IF_ERROR(broken_);
   std::vector<int> fds;
   for (GlooPair& pair : pairs_) fds.push_back(pair.socket().fd());
+  // Not POLLIN: announcements of the next broadcast may be there already, and stay for it.
   RETURN_IF_ERROR(wait_for_any(fds, POLLRDHUP, {deadline, cancel_.get()}));
   return broken_ = error(StatusCode::kUnavailable, "a rank of the group closed its connection");
 }

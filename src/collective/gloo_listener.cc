@@ -18,9 +18,13 @@ Result<GlooListener> GlooListener::open(const SocketAddress& local, int backlog)
   return out;
 }
 
+// All that wait: a connection that sends nothing must not keep those behind it in the kernel's queue. Over
+// kMaxPendingConnections the oldest is closed.
 Status GlooListener::accept_all() {
   while (true) {
     const int fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    // An error, as without a descriptor no rank can be taken and the mesh would only wait for its limit. What else
+    // accept4() reports is of the one connection, or that there is none.
     if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
       return error(StatusCode::kUnavailable, "accept: {}", std::strerror(errno));
     }
@@ -39,6 +43,7 @@ GlooListener::Progress GlooListener::advance(Pending& pending) {
     } else if (count < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
       return Progress::kWaits;
     } else if (count == 0 || errno != EINTR) {
+      // Closed before it named its pair: a port scan, or a rank that died. The rank may come again.
       return Progress::kBroken;
     }
   }
@@ -47,6 +52,7 @@ GlooListener::Progress GlooListener::advance(Pending& pending) {
 
 Status GlooListener::accept_pairs(std::map<int64_t, int> expected, std::vector<StreamSocket>& out,
                                   const WaitLimit& limit) {
+  for (const auto& [id, rank] : expected) CHECK(rank >= 0 && static_cast<std::size_t>(rank) < out.size());
   while (!expected.empty()) {
     std::vector<int> fds{listener_.fd()};
     for (const Pending& pending : pending_) fds.push_back(pending.socket.fd());
@@ -61,8 +67,11 @@ Status GlooListener::accept_pairs(std::map<int64_t, int> expected, std::vector<S
         continue;
       }
       if (progress == Progress::kComplete) {
+        // As it is in memory: gloo writes the pair's number so, and all its hosts are little-endian.
         int64_t id = 0;
         std::memcpy(&id, it->id.data(), sizeof(id));
+        // A number that nothing expects, or that was used already, closes the connection: no second one takes a rank's
+        // slot.
         if (const auto pair = expected.find(id); pair != expected.end()) {
           out[static_cast<std::size_t>(pair->second)] = std::move(it->socket);
           expected.erase(pair);
@@ -74,6 +83,7 @@ Status GlooListener::accept_pairs(std::map<int64_t, int> expected, std::vector<S
   return ok_status();
 }
 
+// PyTorch 1.13 sends no number: which rank it is follows from the listener that it came to.
 Result<StreamSocket> GlooListener::accept_first(const WaitLimit& limit) {
   while (true) {
     RETURN_IF_ERROR(wait_for(listener_.fd(), POLLIN, limit));

@@ -25,6 +25,7 @@ std::string key_prefix(StoreDialect dialect, const std::string& group) {
   return fmt::format("/{0}/{0}/{1}0/", group, dialect == StoreDialect::kTorch2 ? "/cpu//" : "");
 }
 
+// 63 bits, as -1 stands for "no number" in gloo's addresses.
 int64_t random_id() {
   std::random_device random;
   return static_cast<int64_t>((static_cast<uint64_t>(random()) << 32 | random()) >> 1);
@@ -59,6 +60,7 @@ Status connect_torch2(Mesh& mesh) {
   ASSIGN_OR_RETURN(const RankRecord first, mesh.record_of(first_peer(options)));
   ASSIGN_OR_RETURN(const SocketAddress local, local_address_towards(first.listener));
   ASSIGN_OR_RETURN(GlooListener listener, GlooListener::open(local, options.world_size));
+  // The listener first: a peer may connect as soon as the record is in the store.
   RankRecord self{host_name(), listener.address(), {}};
   for (int rank = 0; rank < options.world_size; ++rank) self.pair_ids.push_back(random_id());
   RETURN_IF_ERROR(mesh.publish(encode_rank_record(self)));
@@ -66,18 +68,22 @@ Status connect_torch2(Mesh& mesh) {
   std::map<int64_t, int> expected;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank == options.rank) continue;
+    // Waits until the rank has published. All ranks publish before they wait for each other, so this ends.
     ASSIGN_OR_RETURN(const RankRecord peer, mesh.record_of(rank));
     ASSIGN_OR_RETURN(const bool connects, connects_to(self.listener, peer.listener));
     if (!connects) {
       expected[self.pair_ids[static_cast<std::size_t>(rank)]] = rank;
       continue;
     }
+    // The store is the trainer's, and so are the addresses in it.
     RETURN_IF_ERROR(options.allowed.check(peer.listener));
     ASSIGN_OR_RETURN(mesh.socket(rank), connect_to(peer.listener, mesh.limit));
     std::string id;
+    // The number that the peer has chosen for this rank: it expects it, see accept_pairs().
     append_int(id, peer.pair_ids[static_cast<std::size_t>(options.rank)]);
     RETURN_IF_ERROR(mesh.socket(rank).write_all(bytes_of(id), mesh.limit));
   }
+  // Behind all connects: the kernel's queue, of world_size, keeps those that come meanwhile.
   return listener.accept_pairs(std::move(expected), mesh.sockets, mesh.limit);
 }
 

@@ -5,6 +5,8 @@
 namespace millrace::collective {
 namespace {
 
+// gloo/types.h: a slot has the prefix of its kind in the top 8 bits and the collective's tag in the next 32; a
+// broadcast leaves the rest 0.
 constexpr uint64_t kBroadcastPrefix = 6;
 constexpr int kPrefixShift = 56, kCountShift = 24;
 
@@ -25,8 +27,10 @@ Result<Preamble> decode_preamble(std::string_view bytes) {
   CHECK(bytes.size() == kPreambleBytes);
   const auto field = [&](std::size_t i) { return read_int<uint64_t>(bytes, 8 * i); };
   const uint64_t op = field(1);
+  // kBuffer is of collectives whose buffers are bound to a slot before; gloo's broadcast is none.
   if (op < 1 || op > 3) return invalid_argument("gloo's operation is {}; wanted 1, 2 or 3", op);
   const Preamble p{field(0), static_cast<GlooOp>(op), field(2), field(3), field(4), field(5)};
+  // `bytes` counts what follows as well, and only data has something that follows.
   const uint64_t payload = p.op == GlooOp::kData ? p.length : 0;
   if (p.bytes < kPreambleBytes || p.bytes - kPreambleBytes != payload) {
     return invalid_argument("a message of gloo has {} bytes; wanted {} and {} of payload", p.bytes, kPreambleBytes,
@@ -60,6 +64,7 @@ BroadcastTree broadcast_tree(int rank, int world_size, int root) {
   const int self = (rank - root + world_size) % world_size;
   BroadcastTree tree;
   for (int step = 1; step < world_size; step <<= 1) {
+    // Ranks of 2 * step and above take part in a later step. Of the others those below the step have the data.
     const int peer = self ^ step;
     if (self >= 2 * step || peer >= world_size) continue;
     const int peer_rank = (peer + root) % world_size;

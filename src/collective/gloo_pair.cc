@@ -26,6 +26,8 @@ Result<Preamble> GlooPair::read(const WaitLimit& limit) {
 // Trainers that broadcast without waiting announce many tensors ahead.
 Status GlooPair::note(const Preamble& preamble) {
   auto& notes = preamble.op == GlooOp::kReceiveReady ? receivers_ : announced_;
+  // The slots are a peer's numbers: without a limit it could fill the memory with announcements that no call of ours
+  // takes out.
   if (notes.size() >= kMaxAnnouncements) {
     return error(StatusCode::kTooLarge, "{} collectives are announced, the most that may be", notes.size());
   }
@@ -47,6 +49,7 @@ Status GlooPair::await_receiver(uint64_t slot, uint64_t length, const WaitLimit&
   while (!receivers_.contains(slot)) {
     const Result<Preamble> preamble = read(limit);
     if (!preamble.ok()) return name_peer(preamble.status(), slot);
+    // A peer sends data only when it was asked for, and this rank asks its parent alone, in await_data().
     if (preamble->op == GlooOp::kData) {
       return name_peer(invalid_argument("it sends data that was not asked for"), slot);
     }
@@ -57,6 +60,8 @@ Status GlooPair::await_receiver(uint64_t slot, uint64_t length, const WaitLimit&
   return name_peer(check_length(slot, asked, length), slot);
 }
 
+// The announcement may have come earlier, while another slot was waited for, or comes now; gloo also sends data without
+// one, where the request was there first.
 Status GlooPair::await_data(uint64_t slot, uint64_t length, const WaitLimit& limit) {
   while (true) {
     if (const auto found = announced_.find(slot); found != announced_.end()) {

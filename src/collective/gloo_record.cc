@@ -10,6 +10,7 @@
 namespace millrace::collective {
 namespace {
 
+// gloo/transport/tcp/address.cc: an address is its struct as it lies in memory, sockaddr_storage and a sequence number.
 constexpr std::size_t kStorageBytes = 128;  // sizeof(sockaddr_storage), as it is in memory
 constexpr std::size_t kAddressBytes = kStorageBytes + 8;
 static_assert(sizeof(sockaddr_storage) == kStorageBytes);
@@ -28,6 +29,7 @@ Result<SocketAddress> read_address(std::string_view bytes) {
     return invalid_argument("a rank's address has the family {}; wanted IPv4 ({}) or IPv6 ({})", family, AF_INET,
                             AF_INET6);
   }
+  // The length is not in the record; it follows from the family, and bytes behind it are not looked at.
   address.size = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
   if (address.port() == 0) return invalid_argument("a rank's address has port 0");
   return address;
@@ -63,6 +65,7 @@ std::string encode_rank_record(const RankRecord& record) {
 Result<RankRecord> decode_rank_record(std::string_view bytes, int world_size) {
   const std::size_t ids_bytes = 8 * static_cast<std::size_t>(world_size);
   const std::size_t fixed = 8 + 8 + kAddressBytes + ids_bytes;
+  // The limit before the sum: `fixed + host_bytes` may wrap otherwise.
   const uint64_t host_bytes = bytes.size() >= fixed ? read_int<uint64_t>(bytes) : 0;
   if (bytes.size() < fixed || host_bytes > kMaxHostNameBytes || bytes.size() != fixed + host_bytes) {
     return invalid_argument("a rank's record has {} bytes and a host name of {}; wanted {} and the name, for {} ranks",
@@ -98,6 +101,8 @@ Result<SocketAddress> decode_address_list(std::string_view bytes, int world_size
   return read_address(bytes.substr(kAddressBytes * static_cast<std::size_t>(index), kAddressBytes));
 }
 
+// Both ends compute it, so exactly one connects. It must be gloo's comparison, byte by byte in network sequence: host
+// first, then port.
 Result<bool> connects_to(const SocketAddress& self, const SocketAddress& peer) {
   if (self.storage.ss_family != peer.storage.ss_family) {
     return invalid_argument(

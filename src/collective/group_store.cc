@@ -12,6 +12,7 @@ Status check_group_options(const GroupOptions& options) {
     return invalid_argument("the rank is {}; wanted 1 to {}: rank 0 is the trainer's", options.rank,
                             options.world_size - 1);
   }
+  // The name is a part of each key; the store's keys are bounded by kMaxStoreKeyBytes, and it stands in them twice.
   if (options.name.empty() || options.name.size() > kMaxGroupNameBytes) {
     return invalid_argument("group_name has {} bytes; wanted 1 to {}", options.name.size(), kMaxGroupNameBytes);
   }

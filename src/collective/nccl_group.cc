@@ -45,6 +45,8 @@ std::string nccl_id_key(StoreDialect dialect, const std::string& group) {
 
 Result<SocketAddress> address_of_id(const nccl::UniqueId& id) {
   SocketAddress out;
+  // NCCL's bootstrap handle (bootstrap.h): a magic number of 8 bytes, then the socket address of rank 0. ncclUniqueId
+  // is opaque by its documentation, so anything else in it is refused.
   sa_family_t family = AF_UNSPEC;
   std::memcpy(&family, id.internal + kIdMagicBytes, sizeof(family));
   if (family == AF_INET) out.size = sizeof(sockaddr_in);
@@ -67,12 +69,16 @@ NcclGroup::NcclGroup(const GroupOptions& options, GroupStore store, const nccl::
       cancel_(std::move(cancel)),
       store_(std::move(store)),
       slice_(kCopyBytes),
+      // The last member: the thread uses all others, and is joined before they go.
       joining_([this] {
         join_status_ = join_communicator();
+        // Publishes communicator_ and join_status_, which the joining thread does not use after it.
         joined_.store(true, std::memory_order_release);
       }) {}
 
 NcclGroup::~NcclGroup() {
+  // Ends the wait for the id and the one for the other ranks: the communicator is made without blocking, so no wait is
+  // inside NCCL.
   stop_.cancel();
   joining_.join();
   (void)api_.cudaSetDevice(device_);  // the thread that ends it may be another one
@@ -101,6 +107,8 @@ Status NcclGroup::join_communicator() {
   ASSIGN_OR_RETURN(const nccl::UniqueId id, await_id());
   ASSIGN_OR_RETURN(communicator_, nccl::Communicator::open(api_, device_));
   RETURN_IF_ERROR(communicator_->join(id, rank_, world_size_));
+  // Without the caller's deadline: the trainer joins with its first broadcast, which may be hours from now.
+  // receive_broadcast() has its own limit for that.
   return await_device({Clock::now() + kAwaitTrainer, &stop_});
 }
 
@@ -150,17 +158,21 @@ Status NcclGroup::receive(int root, uint64_t bytes, const ReceiveLimits& limits,
   RETURN_IF_ERROR(await_joined(limit.at_most(limits.progress)));
   if (bytes == 0) return ok_status();  // NCCL sends nothing
   RETURN_IF_ERROR(api_.cuda("cudaSetDevice", api_.cudaSetDevice(device_)));
+  // Kept for the next broadcast, as cudaFree() waits for the device.
   if (received_ == nullptr || received_->size_bytes() < bytes) {
+    // First freed: the device may not hold both.
     received_.reset();
     ASSIGN_OR_RETURN(received_, DeviceMemory::make(api_, bytes));
   }
   RETURN_IF_ERROR(communicator_->broadcast(received_->data(), bytes, root));
+  // The limit for progress cannot be kept by the byte, as NCCL does not show how far it is: so the size adds to it.
   const std::chrono::milliseconds moving(bytes / kSlowestBytesPerMs);
   RETURN_IF_ERROR(await_device(limit.at_most(limits.progress + moving)));
   return copy_out(bytes, limit, on_slice, refused);
 }
 
 Status NcclGroup::copy_out(uint64_t bytes, const WaitLimit& limit, SliceConsumer on_slice, Status& refused) {
+  // All bytes are in device memory by now, and the trainer's call is over: a refusal may end the copy.
   for (uint64_t at = 0; at < bytes && refused.ok(); at += slice_.size()) {
     const std::size_t count = std::min<uint64_t>(slice_.size(), bytes - at);
     RETURN_IF_ERROR(communicator_->copy(slice_.data(), received_->data() + at, count));

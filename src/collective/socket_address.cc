@@ -59,6 +59,7 @@ Result<std::vector<SocketAddress>> resolve(const std::string& host, uint16_t por
   for (const addrinfo* a = found; a != nullptr && addresses.size() < kMaxAddresses; a = a->ai_next) {
     if (a->ai_family != AF_INET && a->ai_family != AF_INET6) continue;
     SocketAddress address;
+    // Fits: the families above are those of sockaddr_in and sockaddr_in6.
     std::memcpy(&address.storage, a->ai_addr, a->ai_addrlen);
     address.size = a->ai_addrlen;
     address.set_port(port);
@@ -80,6 +81,7 @@ Result<SocketAddress> local_address_towards(const SocketAddress& peer) {
   const int why = errno;
   if (fd >= 0) close(fd);
   if (!found) return error(StatusCode::kUnavailable, "no route to {}: {}", peer.to_string(), std::strerror(why));
+  // The route's port is the datagram socket's; the listener wants one of its own.
   local.set_port(0);
   return local;
 }
@@ -88,6 +90,7 @@ Result<int> listen_at(const SocketAddress& address, int backlog, SocketAddress& 
   const int fd = socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return error(StatusCode::kUnavailable, "socket: {}", std::strerror(errno));
   bound.size = sizeof(bound.storage);
+  // Without SO_REUSEADDR: the port is 0, and a port that the kernel chooses is free.
   if (bind(fd, reinterpret_cast<const sockaddr*>(&address.storage), address.size) != 0 || listen(fd, backlog) != 0 ||
       getsockname(fd, reinterpret_cast<sockaddr*>(&bound.storage), &bound.size) != 0) {
     const int why = errno;

@@ -36,12 +36,14 @@ StreamSocket::~StreamSocket() {
 
 StreamSocket::StreamSocket(StreamSocket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
 
+// The old socket goes with `other`, and is closed when that is.
 StreamSocket& StreamSocket::operator=(StreamSocket&& other) noexcept {
   std::swap(fd_, other.fd_);
   return *this;
 }
 
 Result<std::size_t> StreamSocket::read_some(std::span<std::byte> out, const WaitLimit& limit) {
+  // recv() of nothing returns 0, which would look like the end of the stream.
   CHECK(!out.empty());
   while (true) {
     RETURN_IF_ERROR(limit.check());
@@ -85,6 +87,7 @@ Result<StreamSocket> connect_to(const SocketAddress& address, const WaitLimit& l
   if (!out.open()) return refused(errno);
   if (connect(out.fd(), reinterpret_cast<const sockaddr*>(&address.storage), address.size) == 0) return out;
   if (errno != EINPROGRESS) return refused(errno);
+  // connect(2): writable once it is over, and SO_ERROR has the outcome.
   RETURN_IF_ERROR(wait_for(out.fd(), POLLOUT, limit));
   int why = 0;
   socklen_t size = sizeof(why);

@@ -37,6 +37,8 @@ Result<StreamSocket> greet(const SocketAddress& address, const WaitLimit& limit)
   std::string echo(kNonceBytes, '\0');
   Status status = socket.write_all(bytes_of(greeting), limit);
   if (status.ok()) status = socket.read_all(bytes_of(echo), limit);
+  // Closed or reset behind the greeting: what an older store does with it. A store that has just died looks the same,
+  // and then the second connect fails.
   if (status.code() == StatusCode::kUnavailable) return StreamSocket();
   RETURN_IF_ERROR(status);
   if (!greeting.ends_with(echo)) {
@@ -70,6 +72,7 @@ std::string store_greeting() {
 Result<TcpStoreClient> TcpStoreClient::connect(const std::string& host, uint16_t port, const AllowedHosts& allowed,
                                                const WaitLimit& limit) {
   ASSIGN_OR_RETURN(const std::vector<SocketAddress> addresses, resolve(host, port));
+  // All, before the first connect: one allowed address of a name must not open the way to its others.
   for (const SocketAddress& address : addresses) RETURN_IF_ERROR(allowed.check(address));
   while (true) {
     Status last;

@@ -40,6 +40,8 @@ Status Api::nccl(const char* what, int code) const {
 
 namespace {
 
+// RTLD_LOCAL: what else this process loads must not find symbols of these libraries by chance. They are never closed,
+// as the driver's threads run their code.
 Result<void*> open_first(const std::vector<std::string>& names) {
   std::string reasons;
   for (const std::string& name : names) {
@@ -83,11 +85,14 @@ Result<std::unique_ptr<Api>> look_up(const Libraries& libraries) {
 Result<const Api*> load_nccl(const Libraries& libraries) {
   static std::mutex mutex;
   static auto* loaded = new std::map<std::string, std::unique_ptr<Api>>;  // for good
+  // By file names: a test loads its double beside the real ones.
   std::string key;
   for (const std::string& name : libraries.cuda) key += name + '\n';
   for (const std::string& name : libraries.nccl) key += name + '\n';
   std::lock_guard lock(mutex);
   if (const auto at = loaded->find(key); at != loaded->end()) return at->second.get();
+  // A failure is not kept: a library may be installed while the process runs. The mutex is held meanwhile, so that no
+  // two threads load.
   ASSIGN_OR_RETURN(std::unique_ptr<Api> api, look_up(libraries));
   return loaded->emplace(key, std::move(api)).first->second.get();
 }
