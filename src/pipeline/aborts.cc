@@ -13,6 +13,7 @@ Status Aborts::check_capacity() const {
 
 void Aborts::open(ReqId id, const Placement::Route& route, std::vector<std::size_t> asked, int64_t now_ms) {
   if (asked.empty()) return;
+  // Ids are not used twice, so this never replaces an open one.
   Open& open = aborts_[id] = {.route = route, .awaiting = std::move(asked)};
   send(id, open, now_ms);
 }
@@ -30,6 +31,7 @@ void Aborts::on_ack(ReqId id, std::size_t slot) {
   if (found->second.awaiting.empty()) aborts_.erase(found);
 }
 
+// Only where the route names the slot: others never had a part of the request. It is asked with the next retry.
 void Aborts::on_joined(std::size_t slot) {
   for (auto& [id, open] : aborts_) {
     const bool awaited = std::find(open.awaiting.begin(), open.awaiting.end(), slot) != open.awaiting.end();
@@ -40,6 +42,7 @@ void Aborts::on_joined(std::size_t slot) {
 
 void Aborts::on_lost(std::size_t slot) {
   for (auto entry = aborts_.begin(); entry != aborts_.end();) {
+    // A process that is gone has no part of it any more: that counts as its acknowledgement.
     std::erase(entry->second.awaiting, slot);
     entry = entry->second.awaiting.empty() ? aborts_.erase(entry) : std::next(entry);
   }
@@ -50,6 +53,7 @@ std::vector<Aborts::GivenUp> Aborts::tick(int64_t now_ms) {
   for (auto entry = aborts_.begin(); entry != aborts_.end();) {
     auto& [id, open] = *entry;
     const bool due = now_ms >= open.next_ms;
+    // `awaiting` is never empty here: on_ack() and on_lost() erase an abort with its last replica.
     if (due && open.tries >= kMaxAbortTries) {
       given_up.push_back({id, open.awaiting.front()});
       entry = aborts_.erase(entry);

@@ -21,10 +21,13 @@ Status first_failure(const std::vector<wire::AdminReply>& replies, std::size_t n
   std::string causes;
   for (std::size_t i = 0; i < replies.size(); ++i) {
     const wire::AdminReply& reply = replies[i];
+    // The replies are in the file's sequence, so the first `needed` are those that a trainer's group counts on.
     const bool may_be_lost = others && i >= needed;
     if (reply.code == StatusCode::kOk || (reply.code == StatusCode::kUnavailable && may_be_lost)) continue;
+    // Cancelled is what the others report when one has failed: the one that failed is named.
     const bool is_cause = reply.code != StatusCode::kCancelled;
     if (found == nullptr || (is_cause && found->code == StatusCode::kCancelled)) found = &reply;
+    // Replicas often fail for one reason.
     const bool is_new = causes.find(reply.message) == std::string::npos;
     if (is_cause && is_new && causes.size() < kMaxCauseBytes) {
       causes += fmt::format("{}{}: {}", causes.empty() ? "" : "; ", reply.stage, reply.message);

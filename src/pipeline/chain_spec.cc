@@ -13,6 +13,8 @@
 namespace millrace {
 namespace {
 
+// All faults of a file are reported at once, so each check must bear what an earlier one has found: a stage that could
+// not be read, a name that leads nowhere.
 class ChainChecker {
  public:
   ChainChecker(const PipelineSpec& spec, SpecErrors& errors) : spec_(spec), errors_(errors) {}
@@ -73,10 +75,12 @@ class ChainChecker {
       return errors_.add(line, "layers_to of stage '{}' is '{}', whose worker is '{}'; wanted one of the worker {}",
                          from.name, to->name, to->worker, kLayersWorker);
     }
+    // One sender for each range, so that following senders_ back is one path. reach() relies on it.
     if (const auto [before, fresh] = senders_.emplace(to, &from); !fresh) {
       return errors_.add(line, "layers_to of the stages '{}' and '{}' is '{}'; wanted one of them",
                          before->second->name, from.name, to->name);
     }
+    // Replica n of a range sends to replica n of the next: each chain has its own page tables.
     if (from.replicas != to->replicas) {
       errors_.add(to->line_of("replicas"), "stage '{}' has {} replicas; wanted {}, as '{}' before it has", to->name,
                   to->replicas, from.replicas, from.name);
@@ -93,6 +97,8 @@ class ChainChecker {
       if (!stage.computes_rows()) continue;
       std::vector<std::string> path = {stage.name};
       const StageSpec* at = &stage;
+      // Ends at a first range, back at `stage`, or after as many steps as there are stages: then `stage` is behind a
+      // cycle, which the stages of that report.
       while (senders_.contains(at) && (at = senders_.at(at)) != &stage && path.size() <= spec_.stages.size()) {
         path.insert(path.begin(), at->name);
       }
@@ -128,6 +134,7 @@ std::vector<const StageSpec*> chain_of(const PipelineSpec& spec, const StageSpec
   std::vector<const StageSpec*> out;
   if (!stage.layers) return out;
   const StageSpec* first = &stage;
+  // Back to the first range. It ends, as check_chains() has refused cycles.
   for (bool moved = true; moved;) {
     moved = false;
     for (const StageSpec& from : spec.stages) {

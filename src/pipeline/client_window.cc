@@ -12,6 +12,7 @@ void ClientWindow::on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::si
   stream.unacked_bytes += bytes;
   const bool half_used =
       stream.taken - stream.acked >= wire::kAckEveryChunks || stream.unacked_bytes >= wire::kAckEveryClientBytes;
+  // Long before the window is full, so that a terminal need not stop for want of an acknowledgement.
   if (half_used) acknowledge(id, stream, now_ms);
 }
 
@@ -27,7 +28,10 @@ void ClientWindow::close(ReqId id, std::size_t slot) {
 }
 
 void ClientWindow::acknowledge(ReqId id, Stream& stream, int64_t now_ms) {
+  // The total and not the difference: a count that is lost is made good by the next, and one that comes twice changes
+  // nothing.
   unsent_[stream.slot][id] = stream.taken;
+  // Nothing was taken since: it is a repetition, and the pause doubles. A client that reads again begins anew.
   stream.repeat_after_ms = stream.acked == stream.taken ? stream.repeat_after_ms * 2 : kAckRepeatMs;
   stream.repeat_at_ms = now_ms + stream.repeat_after_ms;
   stream.acked = stream.taken;
@@ -57,8 +61,10 @@ void ClientWindow::send() {
     for (; end != counts.end() && acks.size() < wire::kMaxBatchEntries; ++end) {
       acks.push_back({.id = end->first, .count = end->second});
     }
+    // What could not be sent stays, and a newer count replaces it.
     const bool sent = acks.empty() || send_(slot, std::move(acks)).ok();
     if (sent) counts.erase(counts.begin(), end);
+    // With more requests than one message holds the same slot comes again.
     if (counts.empty()) {
       entry = unsent_.erase(entry);
     } else if (!sent) {

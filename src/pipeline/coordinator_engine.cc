@@ -51,7 +51,9 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
       profile_(std::move(profile_folder)) {}
 
 void CoordinatorEngine::tick(int64_t now_ms) {
+  // Health copies the status of every stage: only while something is received.
   if (weights_->state().phase == WeightsState::Phase::kReceiving) weights_->on_status(coordinator_.health().stages);
+  // Before tick(), see weight_updates.h.
   weights_->on_known(coordinator_.known_weights());
   weights_->tick(now_ms, coordinator_.stale_replicas());
 }
@@ -89,6 +91,7 @@ wire::AdminReply of_server(const Result<std::string>& answer) {
 
 void CoordinatorEngine::admin(wire::AdminAction action, int64_t timeout_ms, AdminCommands::Done done) {
   const bool starts = action == wire::AdminAction::kStartProfile, stops = action == wire::AdminAction::kStopProfile;
+  // This process first: its folder is the argument, and where it cannot record no stage needs to begin.
   Result<std::string> argument = starts ? profile_.start() : stops ? profile_.begin_stop() : std::string();
   if (action == wire::AdminAction::kShowLog) argument = log_process();
   if (!argument.ok()) return done({of_server(argument)});
@@ -104,6 +107,7 @@ void CoordinatorEngine::admin(wire::AdminAction action, int64_t timeout_ms, Admi
 void CoordinatorEngine::end_profile(std::vector<wire::AdminReply> replies, AdminCommands::Done done) {
   std::lock_guard lock(writer_mutex_);
   if (profile_writer_.joinable()) profile_writer_.join();
+  // Writing takes seconds, and this runs on the coordinator's thread.
   profile_writer_ = std::thread([this, replies = std::move(replies), done = std::move(done)]() mutable {
     replies.insert(replies.begin(), of_server(profile_.finish()));
     done(std::move(replies));

@@ -8,6 +8,8 @@ class CoordinatorLinks::MovableOutbox final : public Outbox {
  public:
   explicit MovableOutbox(std::shared_ptr<Outbox> outbox) : outbox_(std::move(outbox)) {}
 
+  // Without the mutex: a send may take a while, and move() must not wait for it. The shared pointer keeps the old
+  // outbox until the call returns.
   Status send(wire::Message& message) override { return current()->send(message); }
   void move(std::shared_ptr<Outbox> outbox) {
     const std::lock_guard lock(mutex_);
@@ -29,6 +31,7 @@ class CoordinatorLinks::MovableAborts {
   MovableAborts(std::unique_ptr<AbortSubscription> hints, std::shared_ptr<Waker> waker)
       : waker_(std::move(waker)), hints_(std::move(hints)) {}
 
+  // Under the mutex, as a subscription belongs to one thread: the stage reads, and move() closes it on another.
   std::optional<ReqId> next() {
     const std::lock_guard lock(mutex_);
     return hints_->next();
@@ -41,6 +44,7 @@ class CoordinatorLinks::MovableAborts {
   // What was not read yet is of requests of a coordinator that leads no more.
   void move(std::unique_ptr<AbortSubscription> hints) {
     const std::lock_guard lock(mutex_);
+    // The counter goes on over a move, as the stage reports it as one that only grows.
     dropped_before_ += hints_->dropped();
     std::swap(hints_, hints);
   }
@@ -53,6 +57,7 @@ class CoordinatorLinks::MovableAborts {
 };
 
 // What the stage owns.
+// A unique_ptr for the stage and a weak_ptr here cannot share one object: this is the stage's half of a shared one.
 class CoordinatorLinks::OwnedAborts final : public AbortSubscription {
  public:
   explicit OwnedAborts(std::shared_ptr<MovableAborts> aborts) : aborts_(std::move(aborts)) {}
@@ -67,6 +72,7 @@ Result<std::shared_ptr<Outbox>> CoordinatorLinks::connect() {
   const std::lock_guard lock(mutex_);
   ASSIGN_OR_RETURN(auto outbox, opener_.outbox(control_));
   auto movable = std::make_shared<MovableOutbox>(std::move(outbox));
+  // Weak: a stage that ends drops its outbox, and the next move() forgets it.
   outboxes_.push_back(movable);
   return std::shared_ptr<Outbox>(std::move(movable));
 }
@@ -81,6 +87,7 @@ Result<std::unique_ptr<AbortSubscription>> CoordinatorLinks::subscribe(std::shar
 
 Status CoordinatorLinks::move(const std::string& control) {
   const std::lock_guard lock(mutex_);
+  // First, and whatever fails below: what is opened from now on leads to the new coordinator.
   control_ = control;
   Status first;
   const auto note = [&](const Status& status) {
@@ -89,6 +96,8 @@ Status CoordinatorLinks::move(const std::string& control) {
   for (const std::weak_ptr<MovableOutbox>& weak : outboxes_) {
     const auto movable = weak.lock();
     if (!movable) continue;
+    // Under the lock, so that no connect() in between opens one that would miss this move. Opening only resolves and
+    // connects in the background.
     auto outbox = opener_.outbox(control);
     outbox.ok() ? movable->move(std::move(outbox).value()) : note(outbox.status());
   }

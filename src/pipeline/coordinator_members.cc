@@ -17,6 +17,8 @@ void forget_gauges(wire::StageStatus& status) {
 
 }  // namespace
 
+// Delivery is a member of this object, so `this` outlives the callbacks. A slot is looked up at each call: its holder
+// may be another process by then.
 Delivery::Callbacks Coordinator::delivery_callbacks() {
   return {
       .end = [this](ReqId id, RequestEvent::End how, int64_t now_ms) { end(id, std::move(how), true, now_ms); },
@@ -28,10 +30,12 @@ Delivery::Callbacks Coordinator::delivery_callbacks() {
           }};
 }
 
+// Events before messages: a joined slot needs its outbox before its Welcome is sent.
 void Coordinator::take_membership(int64_t now_ms) {
   for (const MembershipEvent& event : members_.take_events()) {
     if (event.kind == MembershipEvent::Kind::kJoined) {
       outboxes_.connect(event.slot);
+      // The new holder is asked as well, with the abort's next retry.
       aborts_.on_joined(event.slot);
       env_.joined(members_.replicas()[event.slot]);
     } else {
@@ -40,6 +44,7 @@ void Coordinator::take_membership(int64_t now_ms) {
   }
   for (MembershipMessage& message : members_.take_messages()) {
     outboxes_.send(message);
+    // Only now: send() may have opened the socket that connect() could not.
     if (message.slot) members_.set_reachable(*message.slot, outboxes_.is_connected(*message.slot));
   }
 }
@@ -48,16 +53,21 @@ void Coordinator::on_lost(const MembershipEvent& event, int64_t now_ms) {
   const std::size_t slot = event.slot;
   const ReplicaView& view = members_.replicas()[slot];
   const std::size_t stage = view.stage_index;
+  // First what is sent there, then what was placed there: an end below must not send an abort to a process that is
+  // gone, which never acknowledges it.
   outboxes_.disconnect(slot);
   delivery_.on_lost(slot);
   placement_.forget(slot);
   aborts_.on_lost(slot);
   commands_.on_lost(slot, event.reason);
+  // Not each request of the route: what a stage has delivered in full stays good after its loss.
   const auto depends = [&](const LiveRequest& request) {
     return request.route[stage] == slot && graph_.needs(stage, request.answer.open, request.complete_inputs);
   };
   const Status why = error(StatusCode::kUnavailable, "stage '{}': {} stopped: {}", view.stage, view.name, event.reason);
+  // Collected first: fail() erases from the table.
   for (const ReqId id : requests_.select(depends)) fail(id, why, now_ms);
+  // One that joins again is no reason for a restart: the process lives.
   if (!event.anew) env_.lost(view, event.reason);
 }
 

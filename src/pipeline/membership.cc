@@ -35,6 +35,7 @@ std::optional<std::size_t> Membership::find(const std::string& stage, uint32_t r
 namespace {
 
 bool is_same_process(const wire::Peer& one, const wire::Peer& other) {
+  // A pid alone names a process of one boot of one host; 0 is a pid that is not known.
   return one.pid == other.pid && one.boot == other.boot && one.host == other.host && one.pid != 0;
 }
 
@@ -43,6 +44,7 @@ bool is_same_process(const wire::Peer& one, const wire::Peer& other) {
 // kUnavailable: it may try again as it is; everything else is for good.
 Status Membership::may_register(const wire::Register& message) const {
   const wire::Peer& self = message.self;
+  // First: of another version the rest of the message is a guess (read_other_version()).
   if (message.wire_version != wire::kWireVersion) {
     return error(StatusCode::kConflict,
                  "stage '{}' speaks wire version {}; the coordinator speaks {}: start both with the same build",
@@ -56,6 +58,7 @@ Status Membership::may_register(const wire::Register& message) const {
     return invalid_argument("replica {} of stage '{}' is not in the pipeline; wanted a lower number", self.replica,
                             self.stage);
   }
+  // Before the slot is looked at: a stage of another file would take a slot whose name happens to be the same.
   if (options_.same_spec) {
     const Status same = options_.same_spec(message.spec_hash, options_.spec_hash);
     if (!same.ok()) return same.with_prefix(fmt::format("stage '{}'", self.stage));
@@ -67,7 +70,9 @@ Status Membership::may_register(const wire::Register& message) const {
   }
   const ReplicaView& member = replicas_[*index];
   const bool same = member.up && self.incarnation == member.peer.incarnation;
+  // Its Welcome was lost: it registers until one arrives.
   if (same && self.pid == member.peer.pid && self.endpoint == member.peer.endpoint) return ok_status();
+  // The supervisor has started a process with this number: a survivor of the one before must not take its slot.
   if (member.expected != 0 && self.incarnation != member.expected) {
     return error(StatusCode::kConflict, "{} is expected with incarnation {}; this is {}", member.name, member.expected,
                  self.incarnation);
@@ -78,6 +83,7 @@ Status Membership::may_register(const wire::Register& message) const {
     return error(StatusCode::kConflict, "incarnation {} of {} is not newer than {}", self.incarnation, member.name,
                  member.newest);
   }
+  // kUnavailable, as the live one may lose its lease: then this one gets in with a later try.
   if (member.up && !is_same_process(member.peer, self)) {
     return error(StatusCode::kUnavailable, "{} is taken by a live other one, incarnation {}, process {} on '{}'",
                  member.name, member.peer.incarnation, member.peer.pid, member.peer.host);
@@ -89,6 +95,8 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
   const auto index = find(message.self.stage, message.self.replica);
   if (Status status = may_register(message); !status.ok()) {
     ++counters_.refused;
+    // A refused stage tries again and again: each reason is logged once. Cleared and not kept full, so that a new
+    // reason is always logged.
     if (logged_refusals_.size() >= kMaxLoggedRefusals) logged_refusals_.clear();
     if (logged_refusals_.insert(message.reply_to + status.message()).second) {
       LOG_WARNING("refused stage '{}' from '{}': {}", message.self.stage, message.self.host, status.message());
@@ -98,6 +106,7 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
     const wire::Failure why{.code = status.code(), .message = status.message()};
     wire::Welcome refusal{.from = self(), .stage = message.self.stage, .incarnation = message.self.incarnation};
     refusal.refused = why;
+    // In the version that its reader speaks, or it could not read why.
     refusal.wire_version = message.wire_version;
     messages_.push_back({.reply_to = message.reply_to, .message = std::move(refusal)});
     return;
@@ -108,10 +117,12 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
   member.last_seen_ms = now_ms;
   member.silent = false;
   const bool again = member.up;
+  // All that was known of the earlier holder goes: its status, and with it which weights it had.
   if (!again) {
     member.up = member.reachable = true;
     member.peer = message.self;
     member.peer.up = true;
+    // A Welcome is no readiness: the first heartbeat in the state kReady makes it serve.
     member.peer.serves = false;
     member.reply_to = message.reply_to;
     member.newest = message.self.incarnation;
@@ -126,7 +137,9 @@ void Membership::handle(const wire::Register& message, int64_t now_ms) {
     }
     events_.push_back({MembershipEvent::Kind::kJoined, *index, member.newest, ""});
   }
+  // The Welcome before the table: a stage can do nothing with a table of a session that it has not joined yet.
   welcome(*index, member.reply_to, member.newest, ok_status());
+  // No new epoch: nothing has changed for the others.
   if (again) return send_table(*index);
   new_table(now_ms);
 }
@@ -148,6 +161,7 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   if (!member.up || member.peer.incarnation != status.incarnation) {
     ++counters_.fenced;
     // It runs and does not know that it is lost. Its endpoint is known only while no other one has joined.
+    // Limited, as a heartbeat comes every few hundred milliseconds and the notice may be on its way.
     if (member.up || member.newest != status.incarnation || now_ms - member.fence_sent_ms < kFenceNoticeMs) return;
     member.fence_sent_ms = now_ms;
     welcome(*index, member.reply_to, status.incarnation,
@@ -160,6 +174,7 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   member.silent = false;
   member.beaten = true;
   member.status = status;
+  // Before publish_serving(): the first ready replica sets what itself must have, and serves with this table.
   if (member.is_ready()) learn_checksums(member);
   if (status.state == wire::StageState::kFailed) {
     lose(*index, status.message.empty() ? "it failed" : status.message, now_ms);
@@ -183,6 +198,7 @@ void Membership::lose(std::size_t index, const std::string& reason, int64_t now_
   member.up = false;
   member.peer.up = member.peer.serves = false;
   member.since_ms = now_ms;
+  // The first notice is due at once.
   member.fence_sent_ms = now_ms - kFenceNoticeMs;
   member.lost_why = reason;
   // A process of this host that does not come to serve prints why, on the same terminal, and the supervisor logs its
@@ -190,8 +206,10 @@ void Membership::lose(std::size_t index, const std::string& reason, int64_t now_
   const wire::StageState state = member.status.state;
   const bool printed = member.local && (state == wire::StageState::kFailed || state == wire::StageState::kLoading);
   MILLRACE_LOG(printed ? LogLevel::kDebug : LogLevel::kWarning, "{} is lost: {}", member.name, reason);
+  // Taken by Coordinator::take_membership(), which ends requests: not from here, as tick() walks the replicas.
   events_.push_back({MembershipEvent::Kind::kLost, index, member.peer.incarnation, reason, anew});
   new_table(now_ms);
+  // Behind new_table(): this is the number of the table that shows the loss, for which senders_know() waits.
   member.lost_epoch = epoch_;
 }
 
@@ -202,6 +220,7 @@ void Membership::expect(const std::string& stage, uint32_t replica, uint64_t inc
 void Membership::down(const std::string& stage, uint32_t replica, uint64_t incarnation, const std::string& reason,
                       int64_t now_ms) {
   const auto index = find(stage, replica);
+  // A death that is reported late must not end the process that was started since.
   if (!index || replicas_[*index].peer.incarnation != incarnation) return;
   lose(*index, reason, now_ms);
 }
@@ -209,6 +228,8 @@ void Membership::down(const std::string& stage, uint32_t replica, uint64_t incar
 void Membership::tick(int64_t now_ms) {
   // Asked every heartbeat or more often; a long gap means that this process itself did not run.
   if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > std::min(options_.lease_ms, kSilentMs) / 2) {
+    // A heartbeat may still wait in the inbox: without the shift a member would be lost for the time in which this
+    // process did not read it.
     for (ReplicaView& member : replicas_) member.last_seen_ms += gap_ms, member.since_ms += gap_ms;
   }
   ticked_ms_ = now_ms;
@@ -216,6 +237,7 @@ void Membership::tick(int64_t now_ms) {
     ReplicaView& member = replicas_[i];
     if (!member.up) continue;
     const int64_t silent_ms = now_ms - member.last_seen_ms;
+    // Before the lease where that is longer: nothing new is placed on it, and what it has goes on.
     member.silent = silent_ms >= kSilentMs;
     if (silent_ms >= options_.lease_ms) {
       lose(i, fmt::format("silent for {} ms", silent_ms), now_ms);
@@ -225,6 +247,7 @@ void Membership::tick(int64_t now_ms) {
     }
   }
   publish_serving(now_ms);
+  // Repeated, as the control plane may lose a message; a stage drops what has an epoch that it knows.
   if (now_ms - table_sent_ms_ < kPeersRepeatMs || epoch_ == 0) return;
   table_sent_ms_ = now_ms;
   send_table();
@@ -241,6 +264,7 @@ void Membership::send_table(std::optional<std::size_t> only) {
   wire::Peers table{.from = self(), .epoch = epoch_};
   if (!options_.self.stage.empty()) table.peers.push_back(options_.self);
   for (const ReplicaView& member : replicas_) {
+    // Also those that are down, with up == false: a sender must learn that, and not only miss an entry.
     if (member.newest != 0) table.peers.push_back(member.peer);
   }
   for (std::size_t i = 0; i < replicas_.size(); ++i) {
@@ -274,6 +298,7 @@ void Membership::learn_checksums(const ReplicaView& first) {
   if (!weights && !text) return;
   for (ReplicaView& member : replicas_) {
     if (member.stage_index != stage) continue;
+    // For each replica of the stage, also one that comes later, as the views stay.
     if (weights) member.weights = {status.weight_version, status.weights_checksum};
     if (text) member.text_checksum = status.text_checksum;
   }

@@ -9,6 +9,7 @@
 namespace millrace {
 namespace {
 
+// The lowest bits: xxh3 spreads over all of them.
 uint64_t bits(uint64_t hash, int count) { return hash & ((uint64_t{1} << count) - 1); }
 
 Result<uint64_t> weights_sum(const ModelOptions& options) {
@@ -38,6 +39,7 @@ Result<ModelIdentity> identify(const PipelineSpec& spec, const ModelOptions& opt
   const auto weights = weights_sum(options);
   if (weights.ok()) {
     out.weights = *weights;
+    // Files that are there and cannot be read are an error also where none are needed.
   } else if (weights_needed || weights.status().code() != StatusCode::kNotFound) {
     return weights.status();
   }
@@ -46,6 +48,7 @@ Result<ModelIdentity> identify(const PipelineSpec& spec, const ModelOptions& opt
 
 Status same_identity(const ModelIdentity& theirs, const ModelIdentity& ours) {
   const char* what = nullptr;
+  // In the sequence of what explains the rest: with another file the model is likely another one, too.
   if (theirs.file != ours.file) {
     what = "pipeline: start both with the same file";
   } else if (theirs.text != ours.text) {

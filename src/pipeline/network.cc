@@ -45,6 +45,7 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
     ASSIGN_OR_RETURN(network->key_, SharedKey::load(spec.key_file));
   }
   if (!network->over_hosts_) return network;
+  // An address that stands for all interfaces is no address for a peer: it goes to others in the commands and tables.
   if (Status status = check_reachable(spec.control); !status.ok()) return status.with_prefix("control");
   if (Status status = listen.empty() ? ok_status() : check_reachable(fmt::format("tcp://{}:1", listen)); !status.ok()) {
     return status.with_prefix("--listen");
@@ -52,11 +53,13 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
   RETURN_IF_ERROR(network->check_far(control, listen));
   network->listen_ = listen.empty() ? host_text(control) : std::move(listen);
+  // Last: opener() names this object, which is at its final address in the unique_ptr.
   network->links_.emplace(spec.control, network->opener());
   return network;
 }
 
 Status PipelineNetwork::check_far(const Endpoint& control, const std::string& listen) const {
+  // Either is enough: a stage's inbox listens at `listen`, the coordinator's at `control`.
   const bool far = !control.local() || (!listen.empty() && !parse_endpoint(fmt::format("tcp://{}:1", listen))->local());
   if (!far || key_) return ok_status();
   return invalid_argument(
@@ -101,6 +104,8 @@ Result<std::unique_ptr<AbortPublisher>> PipelineNetwork::bind_aborts() {
 Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& stage, uint32_t replica,
                                                            uint64_t incarnation) {
   if (over_hosts_) return bind_inbox(zmq_, fmt::format("tcp://{}:0", listen_), key());
+  // With the incarnation, so that the process that follows a killed one binds another file: messages for the old one
+  // never reach it.
   return bind_inbox(zmq_, inbox_endpoint(fmt::format("{}-{}-{}", stage, replica, incarnation)), key());
 }
 
@@ -130,6 +135,7 @@ Status PipelineNetwork::move_coordinator(const std::string& control) {
 }
 
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect(const std::string& endpoint) {
+  // Kept: the receiver's inbox is bound before its endpoint is in any table, so the connection comes at once.
   return connect_outbox(zmq_, endpoint, {.policy = BeforeConnected::kKeep, .key = key()});
 }
 
@@ -150,6 +156,7 @@ Result<loop::Relays> PipelineNetwork::relays(const RelaySpec& spec) const {
   if (spec.credits > 0) options.credits = spec.credits;
   if (spec.lease_ms > 0) options.lease_ms = spec.lease_ms;
   if (key_) options.secret = key_->bytes();
+  // Over hosts alone: otherwise the relays listen at loopback, and the default for a connect suits it.
   if (over_hosts_) {
     options.listen = listen_ + ":0";
     options.connect_timeout_ms = kConnectOverHostsMs;

@@ -27,6 +27,8 @@ void Pauses::set_paused(bool paused, PipelineCommand command, Done done) {
   const wire::InFlightPolicy policy = command.policy;
   env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
     const Status status = first_failure(replies);
+    // Where one has refused, nothing counts as paused, and the next pause() asks all of them again. One that is only
+    // gone is paused when it joins, see on_joined().
     if (status.ok()) {
       const std::lock_guard lock(mutex_);
       paused_ = paused;
@@ -52,6 +54,7 @@ void Pauses::pause_when_idle(Done done) {
   if (stages_.empty()) return done(no_stage());
   supersede("pause");
   const std::size_t in_flight = env_.in_flight();
+  // They never end while they stand still, so the wait could only run into its limit.
   if (state().paused && in_flight > 0) {
     return done(error(StatusCode::kConflict,
                       "{} requests in flight stand still in another pause; wanted none, or a resume first", in_flight));
@@ -59,11 +62,13 @@ void Pauses::pause_when_idle(Done done) {
   {
     const std::lock_guard lock(mutex_);
     waiting_ = std::move(done);
+    // The clock is the tick's.
     by_ms_ = 0;
   }
   env_.hold(true);  // the next tick looks whether all have ended
 }
 
+// The one that takes it calls it: tick() and supersede() may come at the same time.
 Pauses::Done Pauses::take_waiting() {
   const std::lock_guard lock(mutex_);
   return std::exchange(waiting_, nullptr);

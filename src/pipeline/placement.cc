@@ -8,6 +8,7 @@ Placement::Placement(const PipelineSpec& spec, const StageGraph& graph, const Me
   std::size_t first = 0;
   for (std::size_t stage = 0; stage < spec.stages.size(); ++stage) {
     const StageSpec& one = spec.stages[stage];
+    // In the sequence of Membership's constructor, whose list the slots index.
     first_.push_back(first);
     first += static_cast<std::size_t>(one.replicas);
     if (one.replicas > 1) routers_[stage].emplace(one.replicas, one.replica_policy);
@@ -22,6 +23,8 @@ std::string Placement::why_missing(StageSet stages) const {
   return "";
 }
 
+// A request may begin while a stage is missing that comes back with the weights of its start. With other weights than
+// those the answer would be of two versions, so such a stage must be there.
 std::string Placement::why_stale(StageSet stages) const {
   StageSet risky = 0;
   for (const ReplicaView& view : members_.replicas()) {
@@ -35,6 +38,7 @@ Status Placement::check_hint(const PlacementHint& hint) const {
   if (!hint.replica) return ok_status();
   for (const ReplicaView& view : members_.replicas()) {
     const bool asked = view.replica == static_cast<uint32_t>(*hint.replica);
+    // Of stages with several replicas alone: the number means nothing to the others.
     if (!asked || view.serves() || !routers_[view.stage_index]) continue;
     return error(StatusCode::kUnavailable, "the requested replica does not serve: {}", members_.why_not_serving(view));
   }
@@ -46,6 +50,7 @@ Placement::Route Placement::begin(StageSet terminals, const PlacementHint& hint)
   Route route(routers_.size(), kNone);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((stages & stage_bit(stage)) == 0) continue;
+    // Also where no replica serves, see the header; hops() then gives incarnation 0.
     route[stage] = first_[stage];
     if (!routers_[stage]) continue;
     const int replicas = spec_.stages[stage].replicas;
@@ -54,6 +59,7 @@ Placement::Route Placement::begin(StageSet terminals, const PlacementHint& hint)
     for (int i = 0; i < replicas; ++i) serves.push_back(members_.replicas()[first_[stage] + serves.size()].serves());
     const bool given = hint.replica && *hint.replica >= 0 && *hint.replica < replicas;
     const int replica = given ? *hint.replica : routers_[stage]->choose(hint.prefix, serves).value_or(0);
+    // Counted for a replica that the client chose as well: the policies see its load.
     routers_[stage]->begin(replica, hint.prefix, hint.tokens);
     route[stage] += static_cast<std::size_t>(replica);
   }
@@ -87,10 +93,12 @@ bool Placement::senders_know(const Route& route, StageSet open) const {
   const StageSet may = graph_.may_need(open);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((may & stage_bit(stage)) == 0) continue;
+    CHECK(route[stage] != kNone);  // the route was chosen for terminals of which `open` is a part
     const uint64_t lost_epoch = members_.replicas()[route[stage]].lost_epoch;
     for (std::size_t sender = 0; lost_epoch > 0 && sender < route.size(); ++sender) {
       if ((graph_.senders(stage) & may & stage_bit(sender)) == 0) continue;
       const ReplicaView& from = members_.replicas()[route[sender]];
+      // One that is down sends nothing, and gets the present table when it joins.
       if (from.up && from.status.peers_epoch < lost_epoch) return false;
     }
   }

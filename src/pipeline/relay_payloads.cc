@@ -10,6 +10,7 @@ namespace millrace {
 RelayPayloads::RelayPayloads(wire::Peer self, loop::Relays relays, std::string wanted, std::function<void()> wake)
     : self_(std::move(self)), relays_(std::move(relays)), wanted_(std::move(wanted)), calls_(std::move(wake)) {}
 
+// The relays may answer later than this: RelayCalls' list is shared with them, and its wake is cut off.
 RelayPayloads::~RelayPayloads() = default;
 
 Result<wire::Payload> RelayPayloads::give(ReqId id, const Value& value, const wire::Peer& to) {
@@ -17,11 +18,13 @@ Result<wire::Payload> RelayPayloads::give(ReqId id, const Value& value, const wi
   wire::Payload payload{.tree = {std::move(lifted.tree)}, .tensors = std::move(lifted.tensors)};
   if (put_inline(lifted.parts, payload)) return payload;
   ASSIGN_OR_RETURN(const loop::ChosenRelay chosen, loop::choose_relay(self_, to, relays_, wanted_, lifted.parts));
+  // For this reader alone: another process that gets the descriptor cannot read it.
   PutRequest put{.parts = std::move(lifted.parts), .request = id, .destination = chosen.address};
   payload.relay = chosen.name;
   std::unique_lock lock(calls_mutex_);
   const uint64_t serial = calls_.begin_put(*chosen.relay, put, {.request = id});
   lock.unlock();
+  // Without the mutex, as the put copies its bytes; tick() and other requests go on meanwhile.
   Result<PutTicket> ticket = chosen.relay->put(std::move(put));
   lock.lock();
   ASSIGN_OR_RETURN(payload.descriptor.bytes, calls_.end_put(serial, std::move(ticket)));
@@ -42,6 +45,7 @@ Status RelayPayloads::try_get(uint64_t number, Get& get) {
     return error(StatusCode::kUnavailable, "it came through relay '{}', which is not here", get.payload.relay);
   }
   GetRequest request{.descriptor = get.payload.descriptor.bytes, .request = get.request, .timeout_ms = get.timeout_ms};
+  // Those of the message: the relay refuses a put of other sizes.
   request.sizes.assign(get.payload.part_bytes.begin(), get.payload.part_bytes.end());
   const loop::CallPurpose purpose{.kind = loop::CallPurpose::Kind::kGetPayload, .request = get.request, .seq = number};
   std::unique_lock lock(calls_mutex_);
@@ -52,6 +56,7 @@ Status RelayPayloads::try_get(uint64_t number, Get& get) {
 }
 
 RelayPayloads::GetIt RelayPayloads::finish(GetIt get, Result<Value> value) {
+  // Erased before the call: `done` may end the request, which calls forget().
   const Taken done = std::move(get->second.done);
   const GetIt next = gets_.erase(get);
   done(std::move(value));
@@ -61,6 +66,8 @@ RelayPayloads::GetIt RelayPayloads::finish(GetIt get, Result<Value> value) {
 void RelayPayloads::forget(ReqId id) {
   {
     std::lock_guard lock(calls_mutex_);
+    // Those that are open at a relay end with kCancelled, collected by a later tick(); those that wait for capacity end
+    // here.
     calls_.cancel(id);
   }
   for (auto get = gets_.begin(); get != gets_.end();) {

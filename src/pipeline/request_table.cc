@@ -9,6 +9,8 @@ namespace millrace {
 namespace {
 
 // One of 2^20 ranges of 2^32 ids. All are small enough to be exact in a double.
+// Another range for each session, so that a message of a coordinator before this one names no request of now. Doubles
+// hold integers to 2^53: the ids stand in traces and metrics, whose readers are often JavaScript.
 uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) + 1; }
 
 }  // namespace
@@ -49,6 +51,7 @@ std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
   CHECK(state >= RequestState::kCompleted);
   const auto found = requests_.find(id);
   if (found == requests_.end()) return nullptr;
+  // Out of the table before anything else: an end that its clean-up causes finds nothing, so each request ends once.
   std::unique_ptr<LiveRequest> request = std::move(found->second);
   trace::async_end("request", "coordinator", id.value);
   requests_.erase(found);
@@ -69,12 +72,14 @@ std::vector<ReqId> RequestTable::select(const std::function<bool(const LiveReque
   for (const auto& [id, request] : requests_) {
     if (which(*request)) ids.push_back(id);
   }
+  // The map has no sequence: sorted, so that a loss ends requests in the same sequence on every run.
   std::sort(ids.begin(), ids.end());
   return ids;
 }
 
 void RequestTable::set_running(LiveRequest& request) {
   unsent_.erase(request.id);
+  // The inputs were sent, and may be large.
   request.submit = wire::Submit{};
   request.state = RequestState::kRunning;
   ++running_;

@@ -33,6 +33,7 @@ const char* environment(const char* name) {
   return value != nullptr && *value != '\0' ? value : nullptr;
 }
 
+// lstat() and not stat(): a link of another user in /tmp must not lead a removal into one of this user's folders.
 bool is_folder_of_user(const std::string& path) {
   struct stat info {};
   return ::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) && info.st_uid == ::geteuid();
@@ -48,6 +49,7 @@ Status make_root(const std::string& root) {
     if (errno == ENOENT) return ok_status();  // removed again by another instance; make_folder() repeats
     return internal_error("cannot stat {}: {}", root, std::strerror(errno));
   }
+  // /tmp is open to every user: a folder that another user made beforehand would give that user the sockets in it.
   if (!S_ISDIR(info.st_mode) || info.st_uid != ::geteuid() || (info.st_mode & 077) != 0) {
     return error(StatusCode::kPermissionDenied,
                  "{} has mode {:o} and owner {}; wanted a folder of user {} with mode 700. Remove it, or set TMPDIR",
@@ -57,6 +59,7 @@ Status make_root(const std::string& root) {
 }
 
 bool has_marker(int fd) {
+  // One byte more, so that a longer file is not taken for a marker.
   char bytes[kMarker.size() + 1];
   const ssize_t size = ::pread(fd, bytes, sizeof bytes, 0);
   return size == static_cast<ssize_t>(kMarker.size()) && std::memcmp(bytes, kMarker.data(), kMarker.size()) == 0;
@@ -64,6 +67,7 @@ bool has_marker(int fd) {
 
 // The descriptor of the folder's marked lock file; -1: there is none.
 int open_marked_lock(const std::string& dir) {
+  // O_NONBLOCK: the name may be that of a pipe, whose open() would wait.
   const int fd = ::open((dir + "/" + kLockName).c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
   if (fd < 0 || has_marker(fd)) return fd;
   ::close(fd);
@@ -76,6 +80,8 @@ int make_lock(const std::string& dir) {
   const std::string made = dir + "/" + kNewLockName;
   const int fd = ::open(made.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) return -1;
+  // flock(2): the lock belongs to the open file. O_CLOEXEC keeps it out of child processes, or it would last as long as
+  // the longest of them.
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
       ::write(fd, kMarker.data(), kMarker.size()) == static_cast<ssize_t>(kMarker.size()) &&
       ::rename(made.c_str(), (dir + "/" + kLockName).c_str()) == 0) {
@@ -92,6 +98,7 @@ std::vector<std::string> entries(const std::string& folder) {
   std::vector<std::string> out;
   std::error_code code;
   fs::directory_iterator entry(folder, code);
+  // Collected before anything is removed: what a walk shows of a folder that changes is not defined.
   for (; !code && entry != fs::directory_iterator(); entry.increment(code)) out.push_back(entry->path().string());
   return out;
 }
@@ -99,6 +106,7 @@ std::vector<std::string> entries(const std::string& folder) {
 void remove_sockets(const std::string& dir) {
   for (const std::string& path : entries(dir)) {
     struct stat info {};
+    // By name and type: a folder that is ours only by mistake loses no file of its user's.
     if (path.ends_with(kSocketSuffix) && ::lstat(path.c_str(), &info) == 0 && S_ISSOCK(info.st_mode)) {
       ::unlink(path.c_str());
     }
@@ -148,6 +156,7 @@ std::string RunDir::root_folder() {
 Result<RunDir> RunDir::create() {
   const std::string root = root_folder();
   const std::string pattern = root + "/" + std::string(kPrefix) + "XXXXXX";
+  // Found here, with what to do, and not when the longest socket name fails to bind.
   if (pattern.size() > kMaxPathBytes) {
     return invalid_argument("the run folder's path {} has {} bytes; wanted at most {}. Set TMPDIR to a shorter path",
                             pattern, pattern.size(), kMaxPathBytes);

@@ -17,6 +17,8 @@ namespace millrace {
 namespace {
 
 // "NAME=value" of each variable.
+// Made here, before the child exists: between fork() and exec() a child of a process with threads may not allocate
+// (fork(2)).
 std::vector<std::string> environment_of(const SpawnOptions& options) {
   std::vector<std::string> out;
   for (char** entry = environ; *entry != nullptr; ++entry) {
@@ -35,10 +37,12 @@ std::vector<std::string> environment_of(const SpawnOptions& options) {
 Result<pid_t> spawn_self(const SpawnOptions& options) {
   std::vector<std::string> arguments = options.arguments, environment = environment_of(options);
   arguments.insert(arguments.begin(), "millrace");
+  // Point into the two lists, which stay until posix_spawn() returns.
   const std::vector<char*> argv = argv_of(arguments), envp = argv_of(environment);
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
   const sigset_t blocked = terminal_signals();
+  // Blocked and not ignored: the program itself ignores them in become_child(), where a pending one is then dropped.
   posix_spawnattr_setsigmask(&attributes, &blocked);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
   // No socket of a client may live on in a child: it would keep the connection open after this process closed it.
@@ -52,6 +56,7 @@ Result<pid_t> spawn_self(const SpawnOptions& options) {
   }
   posix_spawn_file_actions_addclosefrom_np(&actions, STDERR_FILENO + 1);
   pid_t pid = -1;
+  // The running program's own file, also where the path that it was started by is another version by now.
   const int failure = posix_spawn(&pid, "/proc/self/exe", &actions, &attributes, argv.data(), envp.data());
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);

@@ -20,6 +20,7 @@ Result<StageReplica> parse_replica(const std::string& text, const PipelineSpec& 
   }
   if (colon == std::string::npos) return out;
   const char *begin = text.data() + colon + 1, *end = text.data() + text.size();
+  // Digits alone, to the end: "1x" and "-1" are no replicas.
   const auto [rest, code] = std::from_chars(begin, end, out.replica);
   if (code != std::errc() || rest != end || out.replica >= static_cast<uint32_t>(stage->replicas)) {
     return invalid_argument("replica '{}' of stage '{}'; wanted 0 to {}", std::string(begin, end).substr(0, 64),
@@ -32,6 +33,8 @@ Result<StageReplica> parse_replica(const std::string& text, const PipelineSpec& 
 // the server's host are all there; of others, a process that joined knows its own.
 void set_share(StageLoopConfig& config, const PipelineSpec& spec, const StageReplica& replica,
                const std::vector<StageReplica>& here) {
+  // The stage that computes prompts and the one that it computes them for run at the same time, so they divide the
+  // machine's processors.
   const StageSpec* partner = transfers_with(spec, config.spec);
   if (partner != nullptr && partner->host != config.spec.host) partner = nullptr;
   const auto replicas_here = [&](const StageSpec& stage, uint32_t below) {
@@ -45,12 +48,14 @@ void set_share(StageLoopConfig& config, const PipelineSpec& spec, const StageRep
     return all ? replicas : replicas_here(stage, replicas);
   };
   config.nth = all ? replica.replica : replicas_here(config.spec, replica.replica);
+  // The generating replicas first, then these: the numbers of all on this host differ.
   if (partner != nullptr && config.spec.computes_prompts()) config.nth += count(*partner);
   config.of = static_cast<int>(count(config.spec) + (partner != nullptr ? count(*partner) : 0));
 }
 
 // Of all replicas that a trainer sends weights, in the file's order.
 uint32_t weights_rank(const PipelineSpec& spec, const Library& library, const StageReplica& replica) {
+  // The same sequence as in AdminCommands::rank_of(): the coordinator and the replicas compute a rank each for itself.
   uint32_t rank = replica.replica;
   for (const StageSpec& stage : spec.stages) {
     if (stage.name == replica.stage) break;
@@ -64,6 +69,8 @@ uint32_t weights_rank(const PipelineSpec& spec, const Library& library, const St
 uint64_t incarnation_of_now() {
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto us = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(now).count());
+  // Seconds where a supervisor's count would be, microseconds (below 2^20) under them: newer than any start a second
+  // ago.
   return (us / 1'000'000) << kIncarnationBits | us % 1'000'000;
 }
 
@@ -85,6 +92,7 @@ Result<std::vector<StageReplica>> parse_replicas(const std::vector<std::string>&
 Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uint64_t spec_hash, const Library& library,
                                                    PipelineNetwork& network, const std::vector<StageReplica>& replicas,
                                                    uint64_t incarnation, std::shared_ptr<SpanSink> spans) {
+  // On an error below it goes with the stages that were made: none of them has a thread yet.
   std::unique_ptr<StageHost> host(new StageHost());
   host->spans_ = std::move(spans);
   for (const StageReplica& replica : replicas) {
@@ -103,10 +111,12 @@ Result<std::unique_ptr<StageHost>> StageHost::make(const PipelineSpec& spec, uin
 Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNetwork& network,
                       const PipelineSpec& spec) {
   StageLoopStageEnv env;
+  // First the inbox: its endpoint goes into the registration, and its waker into the subscription.
   ASSIGN_OR_RETURN(env.inbox, network.bind_stage(config.self.stage, config.self.replica, config.self.incarnation));
   ASSIGN_OR_RETURN(env.coordinator, network.connect_coordinator());
   ASSIGN_OR_RETURN(env.relays, network.relays(config.spec.relay));
   ASSIGN_OR_RETURN(env.aborts, network.subscribe_aborts(env.inbox->waker()));
+  // The network outlives the host, see make().
   env.connect = [&network](const wire::Peer& peer) { return network.connect(peer.endpoint); };
   if (config.spec.layers) {
     ASSIGN_OR_RETURN(auto port,
@@ -131,6 +141,7 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
   if (!config.spec.host.empty()) {
     env.next_incarnation = [](uint64_t last) { return std::max(last + 1, incarnation_of_now()); };
   }
+  // A copy of the pointers: stop() closes the relays behind the stages' threads, which use them to the end.
   relays_.push_back(env.relays);
   ASSIGN_OR_RETURN(auto stage, StageLoopStage::make(std::move(config), library, std::move(env)));
   stages_.push_back(std::move(stage));
@@ -164,11 +175,13 @@ void StageHost::drain(int64_t limit_ms) {
 }
 
 void StageHost::stop() {
+  // All first, then the joins: the stages end at the same time.
   for (auto& stage : stages_) stage->request_stop();
   for (std::thread& thread : threads_) {
     if (thread.joinable()) thread.join();
   }
   for (loop::Relays& relays : relays_) {
+    // Behind the joins: a loop that ends still cancels its puts and gets.
     for (auto& [name, relay] : relays) relay->close();
   }
 }

@@ -11,6 +11,7 @@ ReplicasOfProcesses replicas_of_processes(const PipelineSpec& spec, bool single)
   for (const StageSpec& stage : spec.stages) {
     if (!stage.host.empty()) continue;
     for (int i = 0; i < stage.replicas; ++i) {
+      // A process for each replica: they share nothing, and the death of one must not take the others with it.
       std::string process = single ? std::string(kServerProcess) : stage.process;
       if (stage.replicas > 1 && process != kServerProcess) process += fmt::format("-{}", i);
       out[process].push_back({stage.name, static_cast<uint32_t>(i)});
@@ -35,6 +36,8 @@ std::vector<ChildSpec> StageProcesses::child_specs(const PipelineSpec& spec, con
     std::vector<std::string> stages;
     for (const StageReplica& replica : replicas) stages.push_back(replica.stage);
     out.push_back({.name = process,
+                   // References into children_, which is const and declared before the supervisor, so it outlives these
+                   // closures.
                    .arguments = [arguments, &one = process,
                                  &its = replicas](uint64_t incarnation) { return arguments(one, its, incarnation); },
                    .env = spec.env_of(stages),
@@ -44,8 +47,10 @@ std::vector<ChildSpec> StageProcesses::child_specs(const PipelineSpec& spec, con
 }
 
 void StageProcesses::on_start(const std::string& process, uint64_t number) {
+  // The low bits are the process's own: it counts there when it loses its lease and registers anew.
   const uint64_t incarnation = incarnations_[process] = number << kIncarnationBits;
   for (const StageReplica& replica : children_.at(process)) {
+    // Before the process exists: an old one of the same name that still runs cannot register in between.
     coordinator_.expect(replica.stage, replica.replica, incarnation);
   }
 }
@@ -67,18 +72,21 @@ void StageProcesses::on_death(const std::string& process, const std::string& how
 // One that died is started again anyway; one that hangs is killed for it. One that has reported a failure is about to
 // end by itself, with an exit code that shows whether another start may help.
 void StageProcesses::on_lost(const ReplicaView& lost) {
+  // First, as a process that hangs was ready in most cases: after its death had_served() must know.
   note_ready(lost);
   if (lost.status.state == wire::StageState::kFailed) return;
   for (const auto& [process, replicas] : children_) {
     const bool here = std::any_of(replicas.begin(), replicas.end(), [&lost](const StageReplica& replica) {
       return replica.stage == lost.stage && replica.replica == lost.replica;
     });
+    // By the start's number, so that a report that comes late does not kill the process that was started since.
     if (here) supervisor_.kill_hung(process, lost.peer.incarnation >> kIncarnationBits);
   }
 }
 
 void StageProcesses::note_ready(const ReplicaView& lost) {
   const wire::StageState last = lost.status.state;
+  // A stalled one was ready before: only a stage that has served stands still.
   if (last != wire::StageState::kReady && last != wire::StageState::kStalled) return;
   std::lock_guard lock(mutex_);
   were_ready_.emplace(lost.stage, lost.replica);
@@ -87,6 +95,7 @@ void StageProcesses::note_ready(const ReplicaView& lost) {
 bool StageProcesses::had_served(const std::string& process) const {
   const std::vector<StageReplica>& replicas = children_.at(process);
   std::lock_guard lock(mutex_);
+  // All replicas of the process: one that never came up with its input does not become good by a restart.
   return std::all_of(replicas.begin(), replicas.end(), [this](const StageReplica& replica) {
     return were_ready_.contains({replica.stage, replica.replica});
   });

@@ -52,11 +52,14 @@ void Supervisor::run() {
         if (!child.given_up && monotonic_ms() >= child.start_at_ms) launch(child);
         continue;
       }
+      // The number is compared here, on the thread that starts and reaps: a report of an earlier incarnation kills
+      // nothing.
       if (child.kill.exchange(0) == child.incarnation) {
         LOG_ERROR("the process '{}' hangs: it is killed", child.spec.name);
         ::kill(child.pid, SIGKILL);
       }
       int wait_status = 0;
+      // Polled by pid: waitpid(-1) would take the exit of children that other parts of this process have started.
       if (::waitpid(child.pid, &wait_status, WNOHANG) == child.pid) reap(child, wait_status);
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(kSupervisePollMs));
@@ -65,6 +68,7 @@ void Supervisor::run() {
 }
 
 void Supervisor::launch(Child& child) {
+  // Before `starting`, which reports it: the coordinator expects this number before the process can register with it.
   ++child.incarnation;
   child.started_ms = monotonic_ms();
   events_.starting(child.spec.name, child.incarnation);
@@ -82,8 +86,10 @@ void Supervisor::launch(Child& child) {
 
 void Supervisor::reap(Child& child, int wait_status) {
   child.pid = -1;
+  // The pauses are for a child that dies at its start; one that ran for long had another reason.
   if (monotonic_ms() - child.started_ms >= kLongRunMs) child.pause_ms = kRestartPauseMs;
   const std::string how = describe_exit(wait_status);
+  // First: the coordinator ends what depends on this incarnation before the next one can register.
   events_.died(child.spec.name, how);
   const bool bad_input = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == kExitBadInput;
   if (bad_input && !(events_.had_served && events_.had_served(child.spec.name))) {
@@ -102,15 +108,18 @@ void Supervisor::end_all() {
   for (const Child& child : children_) {
     if (child.pid > 0) ::kill(child.pid, SIGTERM);
   }
+  // One for all children: stop() takes grace_ms and not as often as there are children.
   const int64_t deadline_ms = monotonic_ms() + grace_ms_.load();
   for (Child& child : children_) {
     while (child.pid > 0) {
       int wait_status = 0;
       const pid_t ended = ::waitpid(child.pid, &wait_status, WNOHANG);
+      // ECHILD: another part of the process has reaped it; it is gone either way.
       if (ended == child.pid || (ended < 0 && errno != EINTR)) {
         child.pid = -1;
       } else if (monotonic_ms() >= deadline_ms) {
         ::kill(child.pid, SIGKILL);
+        // Without a limit: after SIGKILL only the kernel is left to wait for.
         ::waitpid(child.pid, &wait_status, 0);
         child.pid = -1;
       } else {
@@ -125,7 +134,9 @@ Status become_child(pid_t parent) {
   ::signal(SIGHUP, SIG_IGN);
   const sigset_t ignored = terminal_signals();  // no longer blocked: Linux keeps a blocked one pending
   ::pthread_sigmask(SIG_UNBLOCK, &ignored, nullptr);
+  // prctl(2): sent when the thread that started this process ends. Children of this process do not inherit it.
   ::prctl(PR_SET_PDEATHSIG, SIGTERM);
+  // Behind prctl(): a parent that died before it sends nothing, and getppid() shows another process.
   if (!parent_alive(parent)) return Status(StatusCode::kUnavailable, "the parent process is gone");
   return ok_status();
 }

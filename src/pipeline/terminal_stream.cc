@@ -22,6 +22,7 @@ std::size_t bytes_of(const wire::TextDelta& text) {
 }
 
 Result<bool> TerminalStream::accept(uint64_t seq, bool is_result) {
+  // The messages of one sender come in their sequence, so a gap is a loss.
   if (seq > next_seq_) {
     return error(StatusCode::kUnavailable, "chunk {} of the answer came; wanted chunk {}", seq, next_seq_);
   }
@@ -52,6 +53,7 @@ QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
 
 void TerminalStream::set_value(uint64_t seq, Value value, bool borrowed) {
   const auto found = std::find_if(queue_.begin(), queue_.end(), [seq](auto& chunk) { return chunk.seq == seq; });
+  // The sink took the chunk, or the request's stream was dropped, while its value was on the way.
   if (found == queue_.end()) return;
   std::get<RequestEvent::ValueChunk>(found->body).value = std::move(value);
   found->is_complete = true;
@@ -67,6 +69,7 @@ void TerminalStream::copy_borrowed() {
 }
 
 bool TerminalStream::is_settled() const {
+  // The result alone is not enough: values of chunks before it may still be fetched from the stage's relay.
   return result_ && std::all_of(queue_.begin(), queue_.end(), [](auto& chunk) { return chunk.is_complete; });
 }
 

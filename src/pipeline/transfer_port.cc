@@ -32,6 +32,7 @@ Result<std::shared_ptr<TransferPort>> TransferPort::make(PipelineNetwork& networ
   std::shared_ptr<TransferPort> port(new TransferPort(network, other.name, std::move(peers)));
   ASSIGN_OR_RETURN(port->links_.inbox, network.bind_direct(self.stage, self.replica, self.incarnation));
   port->endpoint_ = port->links_.inbox->endpoint();
+  // KvWant carries them to the other end, which chooses a relay that both have.
   for (const auto& [name, relay] : relays) self.relays.push_back({name, {relay->address()}});
   port->links_.self = std::move(self);
   port->links_.relays = std::move(relays);
@@ -43,6 +44,7 @@ Result<std::shared_ptr<TransferPort>> TransferPort::make(PipelineNetwork& networ
 void TransferPort::on_peers(const wire::Peers& table) {
   std::vector<transfer::TransferPeers::Replica> replicas(peers_->count());
   for (const wire::Peer& peer : table.peers) {
+    // The table is the coordinator's message: a replica beyond the spec's number has no entry here.
     if (peer.stage != other_ || !peer.up || peer.replica >= replicas.size()) continue;
     if (peers_->compute() && !peer.serves) continue;  // it would not answer, or with other weights
     replicas[peer.replica] = {peer.direct_endpoint, peer.incarnation};
@@ -51,10 +53,13 @@ void TransferPort::on_peers(const wire::Peers& table) {
 }
 
 Result<transfer::TransferLinks> TransferPort::take_links() {
+  // An inbox is read by one thread, so the links are for one worker.
   if (!links_.inbox) return internal_error("the links of the transfers were taken before");
   transfer::TransferLinks links = std::move(links_);
   links.endpoint = endpoint_;
   links.peers = peers_;
+  // An endpoint arrives in a message (reply_to), and this process connects only to those that the coordinator's table
+  // has: otherwise a message could make it open connections anywhere.
   links.connect = [&network = network_, peers = peers_,
                    other = other_](const std::string& endpoint) -> Result<std::shared_ptr<Outbox>> {
     const auto replicas = peers->replicas();

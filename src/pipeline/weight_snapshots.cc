@@ -15,6 +15,8 @@ void WeightSnapshots::start_from(uint64_t version, std::string path) {
   state_ = {.version = version, .path = std::move(path), .error = ""};
 }
 
+// A snapshot that is being written of older weights goes on at its replica; on_reply() drops its answer, as `wanted_`
+// differs.
 void WeightSnapshots::want(uint64_t version, std::string label, std::size_t replicas) {
   const std::lock_guard lock(mutex_);
   wanted_ = version;
@@ -38,6 +40,7 @@ void WeightSnapshots::tick(int64_t now_ms) {
     if (unsupported_ || wanted_ == 0 || wanted_ == asked_ || replicas_ == 0 || now_ms < due_ms_) return;
     asked_ = command.weight_version = wanted_;
     command.argument = label_;
+    // Another one at each try: the folder or disk of one host may be the reason.
     command.replica = static_cast<uint32_t>(static_cast<std::size_t>(failures_) % replicas_);
   }
   const uint64_t version = command.weight_version;
@@ -49,9 +52,11 @@ void WeightSnapshots::on_reply(uint64_t version, const std::vector<wire::AdminRe
   std::string path;
   {
     const std::lock_guard lock(mutex_);
+    // Else newer weights are being written, and that try is not over.
     if (asked_ == version) asked_ = 0;
     const Status status = first_failure(replies);
     if (wanted_ != version) return;  // newer weights serve
+    // No folder was given for snapshots: for all replicas alike, and for as long as they run.
     if (status.code() == StatusCode::kUnsupported) {
       unsupported_ = true;
       wanted_ = 0;
@@ -63,6 +68,7 @@ void WeightSnapshots::on_reply(uint64_t version, const std::vector<wire::AdminRe
     state_ = {.version = version, .path = path, .error = ""};
   }
   LOG_INFO("weights: version {} is kept in {}", version, path);
+  // Without the mutex: it calls WeightUpdates, whose own lock may be held while state() is asked here.
   env_.kept(version, path);
 }
 

@@ -63,6 +63,7 @@ Status WeightUpdates::begin(DiskUpdate update, Done done) {
 }
 
 Status WeightUpdates::update_from_disk(DiskUpdate update, Done done) {
+  // From here on `done` is in update_, and end() calls it.
   RETURN_IF_ERROR(begin(std::move(update), std::move(done)));
   PipelineCommand command = command_of(wire::AdminAction::kStageWeights, kStageWeightsMs);
   command.argument = update_.wanted.path;
@@ -112,7 +113,9 @@ void WeightUpdates::on_switched(const Replies& replies) {
     serving_live_ = live = update_.rounds > 0;
     set_label_locked(update_.wanted.label);
   }
+  // Ends accept() as well: from now on a replica with the old version is stale.
   env_.require(serving);
+  // Weights from a folder need no snapshot; those of a trainer are nowhere else than in the replicas.
   if (live) {
     snapshots_.want(serving.version, label(serving.version), replies.size());
   } else {
@@ -124,6 +127,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
 // From now on it is as if they had come from this folder.
 void WeightUpdates::on_kept(uint64_t version, const std::string& path) {
   const std::lock_guard lock(mutex_);
+  // Other weights serve by now; the folder has those of before.
   if (version != state_.version || !serving_live_) return;
   serving_path_ = path;
   serving_live_ = false;
@@ -131,6 +135,7 @@ void WeightUpdates::on_kept(uint64_t version, const std::string& path) {
 
 // What some replicas have staged is of no use.
 void WeightUpdates::give_up(const Status& why) {
+  // The phase stays until the replies are here: a next update that stages before would have its weights dropped.
   env_.command(command_of(wire::AdminAction::kDropWeights, kPauseMs), [this, why](const Replies&) { end(why); });
 }
 
@@ -143,7 +148,9 @@ void WeightUpdates::end(const Status& status) {
     state_.phase = WeightsState::Phase::kIdle;
     ++(status.ok() ? state_.completed : state_.failed);
     if (!status.ok()) state_.last_error = status.message();
+    // Out of update_ before it is called: `done` may begin the next update.
     done = std::move(update_.done);
+    // No call waits, as between prepare() and complete(): the next complete() reports it.
     if (!done && !status.ok()) live_failure_ = status;
   }
   if (status.ok()) {
@@ -170,8 +177,12 @@ void WeightUpdates::on_joined(const std::string& stage, uint32_t replica) {
 void WeightUpdates::on_known(const KnownWeights& known) {
   {
     const std::lock_guard lock(mutex_);
+    // A version names one set of bytes for as long as any replica has it: a number that is in use must not be given
+    // again.
     next_version_ = std::max(next_version_, std::max(known.newest, known.required) + 1);
     const bool unknown = known.required != 0 && known.required != state_.version;
+    // on_switched() sets state_.version before it calls require(): in between they differ, and the phase is still
+    // kSwitching.
     if (!unknown || state_.phase != WeightsState::Phase::kIdle) return;
     state_.version = known.required;
     serving_path_.clear();
@@ -189,6 +200,7 @@ void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale)
     now_ms_ = now_ms;
     serving = serving_live_ ? 0 : state_.version;
     updating = state_.phase != WeightsState::Phase::kIdle;
+    // Marked anew by each tick: those that are not stale any more go below, with their failures.
     for (auto& [key, one] : catch_ups_) one.stale = false;
     for (const StaleReplica& replica : stale) {
       CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
@@ -197,6 +209,7 @@ void WeightUpdates::tick(int64_t now_ms, const std::vector<StaleReplica>& stale)
     }
     std::erase_if(catch_ups_, [](const auto& entry) { return !entry.second.stale && !entry.second.running; });
   }
+  // From here on without the mutex: all of these call the environment, which may call back at once.
   end_late_completion(now_ms);
   pauses_.tick(now_ms);
   snapshots_.tick(now_ms);
@@ -230,6 +243,7 @@ void WeightUpdates::catch_up(const StaleReplica& stale) {
     command.argument = serving_path_;
   }
   note(replica, fmt::format("it loads {}", command.argument.empty() ? "the model's folder" : command.argument));
+  // The switch names the same version and checksum, so what another update has staged meanwhile is not switched to.
   PipelineCommand then = command;
   then.action = wire::AdminAction::kSwitchWeights;
   then.timeout_ms = kSwitchWeightsMs;
@@ -247,6 +261,7 @@ void WeightUpdates::end_catch_up(const StageReplica& replica, const Replies& rep
     const std::lock_guard lock(mutex_);
     CatchUp& one = catch_ups_[{replica.stage, replica.replica}];
     one.running = false;
+    // An update has dropped what was staged: no fault of the replica, and it is tried again at once.
     const bool superseded = status.code() == StatusCode::kCancelled;
     if (!status.ok() && !superseded) wait_ms = backoff_ms(one.failures++);
     one.due_ms = now_ms_ + wait_ms;
@@ -280,6 +295,7 @@ Status WeightUpdates::set_label(std::string label) {
 void WeightUpdates::set_label_locked(std::string label) {
   if (label.empty()) return;
   labels_[state_.version] = std::move(label);
+  // The lowest version: the map is sorted, and versions grow.
   if (labels_.size() > kMaxLabels) labels_.erase(labels_.begin());
 }
 

@@ -23,6 +23,8 @@ void WeightUpdates::join_group(const TrainerGroup& group, Done done) {
   PipelineCommand command{.action = wire::AdminAction::kJoinGroup, .stages = stages_, .timeout_ms = kJoinGroupMs};
   command.argument = to_json(group);
   command.ends_early = true;
+  // The trainer waits for so many ranks behind its own. More replicas than that are not in the group, and their loss is
+  // none of its.
   const auto needed = static_cast<uint32_t>(group.world_size - group.rank_offset);
   command.needed = needed;
   env_.command(std::move(command), [this, name = group.name, needed, done = std::move(done)](const Replies& replies) {
@@ -52,6 +54,7 @@ void WeightUpdates::leave_group(const std::string& name, Done done) {
     const std::lock_guard lock(mutex_);
     uses = state_.phase == Phase::kReceiving && update_.group == name;
   }
+  // First the update, then the group: its broadcasts would never end otherwise.
   if (uses && begin_abort(name).ok()) give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
   PipelineCommand command{.action = wire::AdminAction::kLeaveGroup, .stages = stages_, .timeout_ms = kPauseMs};
   command.argument = name;
@@ -61,6 +64,8 @@ void WeightUpdates::leave_group(const std::string& name, Done done) {
   });
 }
 
+// Replies come late: each continuation asks whether its update is still the present one, and in the phase that it
+// belongs to.
 bool WeightUpdates::is_at(uint64_t version, Phase phase) const {
   const std::lock_guard lock(mutex_);
   return state_.phase == phase && update_.version == version;
@@ -71,6 +76,8 @@ Status WeightUpdates::begin_round(const WeightPlan& plan) {
   bool continues = false;
   {
     const std::lock_guard lock(mutex_);
+    // next_round is set by complete(last: false) alone: a second prepare() without it is a new update, which is refused
+    // while this one is open.
     continues = state_.phase == Phase::kStaged && update_.next_round;
     if (continues && plan.group != update_.group) {
       return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which has sent a part of the weights",
@@ -80,14 +87,17 @@ Status WeightUpdates::begin_round(const WeightPlan& plan) {
       return error(StatusCode::kResourceExhausted, "the update has {} rounds, the limit", update_.rounds);
     }
   }
+  // Without `done`: prepare() has its own answer, and complete() brings that of the update.
   if (!continues) RETURN_IF_ERROR(begin(DiskUpdate{}, nullptr));
   const std::lock_guard lock(mutex_);
   state_.phase = Phase::kReceiving;
   update_.group = plan.group;
   update_.next_round = false;
   ++update_.rounds;
+  // What earlier rounds have brought, as the replicas count each round from 0.
   update_.buckets = continues ? state_.buckets : 0;
   update_.bytes = continues ? state_.bytes : 0;
+  // The failure of an update before this one is of no interest any more.
   live_failure_ = ok_status();
   state_.group = plan.group;
   state_.buckets_received = update_.buckets, state_.bytes_received = update_.bytes;
@@ -104,6 +114,7 @@ void WeightUpdates::prepare(const WeightPlan& plan, Done done) {
   command.ends_early = true;
   {
     const std::lock_guard lock(mutex_);
+    // With the serving version: a plan of differences applies to that one and no other.
     command.argument = to_json(plan, state_.version, update_.rounds - 1);
   }
   const uint64_t version = command.weight_version;
@@ -114,12 +125,14 @@ void WeightUpdates::prepare(const WeightPlan& plan, Done done) {
 // All replicas wait for the first broadcast, or none will: the trainer learns of it before it sends anything.
 void WeightUpdates::on_ready(uint64_t version, const Replies& replies, const Done& done) {
   const Status status = first_failure(replies);
+  // Aborted while the replicas prepared; the abort has sent kDropWeights.
   if (!is_at(version, Phase::kReceiving)) {
     return done(error(StatusCode::kCancelled, "the update to weight version {} was aborted", version));
   }
   if (!status.ok()) {
     {
       const std::lock_guard lock(mutex_);
+      // The trainer waits for prepare(): it gets the reason when nothing is left of the update.
       update_.done = done;
     }
     return give_up(status);
@@ -127,6 +140,7 @@ void WeightUpdates::on_ready(uint64_t version, const Replies& replies, const Don
   PipelineCommand command = command_of(wire::AdminAction::kAwaitWeights, kReceiveWeightsMs);
   command.ends_early = true;
   env_.command(std::move(command), [this, version](const Replies& received) { on_received(version, received); });
+  // Behind kAwaitWeights: with this answer the trainer begins to broadcast.
   done(ok_status());
 }
 
@@ -139,11 +153,13 @@ void WeightUpdates::on_received(uint64_t version, const Replies& replies) {
   {
     const std::lock_guard lock(mutex_);
     state_.phase = Phase::kStaged;
+    // The heartbeats may be one behind.
     state_.buckets_received = state_.buckets, state_.bytes_received = state_.bytes;
     update_.checksum = *checksum;
     completing = update_.completing;
     last = update_.last;
   }
+  // complete() came before the last byte: it is answered by the switch.
   if (completing && last) return switch_all();
   hold(version);
   if (completing) end_round();
@@ -168,6 +184,7 @@ void WeightUpdates::end_late_completion(int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     const bool late = update_.completing && update_.complete_by_ms != 0 && now_ms >= update_.complete_by_ms;
+    // Once the switch has begun it is too late to answer that nothing was switched.
     if (state_.phase != Phase::kReceiving || !late) return;
     update_.completing = false;
     done = std::exchange(update_.done, nullptr);
@@ -182,6 +199,7 @@ void WeightUpdates::end_late_completion(int64_t now_ms) {
 void WeightUpdates::hold(uint64_t version) {
   env_.command(command_of(wire::AdminAction::kHoldWeights, kHoldStagedMs), [this, version](const Replies& replies) {
     const Status status = first_failure(replies);
+    // OK is the stages' answer when what they hold serves, was dropped, or goes on with another round.
     if (status.ok() || !is_at(version, Phase::kStaged)) return;
     give_up(error(StatusCode::kDeadline, "no /complete_weights_update within {} s: {}", kHoldStagedMs / 1000,
                   status.message()));
@@ -192,6 +210,7 @@ void WeightUpdates::hold(uint64_t version) {
 Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done done) {
   RETURN_IF_ERROR(check_label(completion.label));
   const std::lock_guard lock(mutex_);
+  // Once: a repeated complete() then gets the conflict below.
   if (!live_failure_.ok() && state_.phase == Phase::kIdle) return std::exchange(live_failure_, ok_status());
   const bool live = state_.phase == Phase::kReceiving || state_.phase == Phase::kStaged;
   if (!live || update_.completing) {
@@ -214,6 +233,7 @@ Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done don
 }
 
 void WeightUpdates::complete(LiveCompletion completion, Updated done) {
+  // The label is read when the switch is over: by then state_.version is the new one.
   const auto end = [this, done](const Status& status) {
     if (!status.ok()) return done(status);
     LiveUpdated updated;
@@ -249,6 +269,7 @@ Status WeightUpdates::begin_abort(const std::optional<std::string>& group) {
     return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which sends the weights",
                  group->substr(0, 256), update_.group);
   }
+  // No phase in which anything else may begin or complete.
   if (under_way) state_.phase = Phase::kStaging;  // until what is staged was dropped
   return ok_status();
 }
@@ -265,6 +286,7 @@ void WeightUpdates::abort_update(const std::optional<std::string>& group, Done d
     } else {
       why = fmt::format("the update of the group '{}' was aborted with {} of {} buckets received", update_.group,
                         state_.buckets_received, state_.buckets);
+      // A complete() that waits ends with the abort's reason, and before the abort's own answer.
       completing = std::move(update_.done);
       // The abort is answered when nothing is staged any more.
       update_.done = [done, completing](const Status& status) {
@@ -295,17 +317,20 @@ void WeightUpdates::inspect(std::string request, Inspected done) {
 void WeightUpdates::on_status(const std::vector<wire::StageStatus>& statuses) {
   const std::lock_guard lock(mutex_);
   if (state_.phase != Phase::kReceiving) return;
+  // Of this round, and the least of any replica: the update is as far as its slowest one.
   uint64_t buckets = state_.buckets - update_.buckets, bytes = state_.bytes - update_.bytes;
   bool any = false;
   for (const wire::StageStatus& status : statuses) {
     std::map<std::string, uint64_t> found;
     for (const wire::Metric& metric : status.metrics) found[metric.name] = static_cast<uint64_t>(metric.value);
+    // A heartbeat from before this update, or of a stage without weights.
     if (found[kReceivingVersionMetric] != update_.version) continue;
     any = true;
     buckets = std::min(buckets, found[kReceivedBucketsMetric]);
     bytes = std::min(bytes, found[kReceivedBytesMetric]);
   }
   if (!any) return;
+  // Never back: a replica that joins late or sends an old heartbeat would make it fall.
   state_.buckets_received = std::max(state_.buckets_received, update_.buckets + buckets);
   state_.bytes_received = std::max(state_.bytes_received, update_.bytes + bytes);
 }
