@@ -51,9 +51,12 @@ Result<std::unique_ptr<EventSocket>> EventSocket::bind(ZmqContext& context, cons
 }
 
 void EventSocket::publish(std::string_view topic, std::string_view payload) {
+  // Big-endian, as vLLM's and SGLang's publishers send it: their subscribers read it with int.from_bytes(..., "big").
   char sequence[8];
   for (int i = 0; i < 8; ++i) sequence[i] = static_cast<char>(sequence_ >> (8 * (7 - i)));
   ++sequence_;
+  // A PUB socket never blocks: for a listener at its high-water mark the whole message is dropped (zmq_socket(3),
+  // ZMQ_PUB).
   const auto send = [this](std::string_view frame, int flags) {
     return zmq_send(socket_.get(), frame.data(), frame.size(), flags | ZMQ_DONTWAIT) >= 0;
   };

@@ -26,6 +26,7 @@ struct ZmqContext::InprocTable {
 
 ZmqContext::ZmqContext() : handle_(zmq_ctx_new()), inproc_(std::make_unique<InprocTable>()) {
   CHECK(handle_ != nullptr);
+  // Before the first socket: later it has no effect (zmq_ctx_set(3)).
   zmq_ctx_set(handle_, ZMQ_MAX_SOCKETS, kMaxZmqSockets);
   service_ = std::make_unique<SocketService>(handle_);
 }
@@ -45,6 +46,7 @@ Result<std::shared_ptr<LocalBox>> ZmqContext::bind_inproc(const std::string& nam
     if (found->second.bound) {
       return error(StatusCode::kConflict, "inproc://{} is bound already; wanted a name of its own", name);
     }
+    // Outboxes may have been made before their reader: what they have sent waits in the box that is found here.
     found->second.bound = true;
     return found->second.box;
   }
@@ -64,6 +66,7 @@ std::shared_ptr<LocalBox> ZmqContext::find_inproc(const std::string& name, bool 
     return found->second.bound || keep ? found->second.box : nullptr;
   }
   inproc_->forget_closed();
+  // Behind forget_closed(): a name whose reader is gone does not count.
   if (!keep || inproc_->entries.size() >= kMaxInprocNames) return nullptr;
   auto box = std::make_shared<LocalBox>(kMailboxCapacity);
   inproc_->entries[name] = {box, false};
