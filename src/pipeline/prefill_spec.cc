@@ -48,6 +48,7 @@ void check_prefill(const PipelineSpec& spec, SpecErrors& errors) {
   const bool all_read =
       std::all_of(spec.stages.begin(), spec.stages.end(), [](const auto& one) { return one.readable; });
   for (const StageSpec& stage : spec.stages) {
+    // A stage that could not be read may be the one that takes them.
     if (!all_read || !stage.computes_prompts() || takers.contains(stage.name)) continue;
     errors.add(stage.line, "stage '{}' is prefill_from of no stage; wanted one, whose prompts it computes", stage.name);
   }
@@ -68,6 +69,7 @@ Status set_prefill_replicas(PipelineSpec& spec, const std::string& file, int rep
                             generate->line_of("layers"), replicas, generate->name);
   }
   if (!generate->prefill_from.empty()) {
+    // There is one: check_source() has found it.
     std::find_if(spec.stages.begin(), spec.stages.end(), [&](const StageSpec& stage) {
       return stage.name == generate->prefill_from;
     })->replicas = replicas;

@@ -28,12 +28,14 @@ class Checker {
   }
 
   void run() {
+    // Reported by the parser already.
     if (spec_.stages.empty()) return;
     names();
     for (const StageSpec& stage : spec_.stages) {
       if (!stage.readable) continue;
       functions(stage);
       placement(stage);
+      // With two stages of one name every look-up by name may find the other one: such an error would only mislead.
       if (!named_) continue;
       edges(stage);
       transports(stage);
@@ -54,6 +56,7 @@ class Checker {
     for (const StageSpec& stage : spec_.stages) {
       const bool fresh = seen.insert(stage.name).second;
       named_ = named_ && fresh && (stage.readable || !stage.name.empty());
+      // Its name is what could not be read.
       if (!stage.readable && stage.name.empty()) continue;
       if (!wire::is_stage_name(stage.name)) {
         errors_.add(stage.line_of("name"), "the name of a stage is '{}'; wanted 1 to {} letters, digits, '-' and '_'",
@@ -113,6 +116,7 @@ class Checker {
 
   void edges(const StageSpec& stage) {
     if (!stage.takes_payloads()) return no_payloads(stage);
+    // Equal where both or neither is set.
     if (stage.terminal == !stage.next.empty()) {
       errors_.add(stage.line_of("next"), "stage '{}' {}; wanted either next or terminal: true", stage.name,
                   stage.terminal ? "is terminal and has next" : "has no next and is not terminal");
@@ -162,10 +166,14 @@ class Checker {
                                          [this](const std::string& next) { return contains(names_, next); });
   }
 
+  // Both directions: a payload that is waited for and never sent holds each request to its deadline, and `merge` gets
+  // those that are waited for and no others.
   void waits(const StageSpec& stage) {
     const int line = stage.line_of("wait_for");
     for (const std::string& source : stage.wait_for) {
       const StageSpec* from = spec_.find(source);
+      // The unknown name and the stage itself were reported by targets(); a `next` that is wrong may be the reason of
+      // this one.
       if (from == nullptr || from == &stage || !has_known_next(*from) || contains(from->next, stage.name)) continue;
       errors_.add(line, "stage '{}' waits for '{}', whose next is [{}]; wanted it to name '{}'", stage.name, source,
                   fmt::join(from->next, ", "), stage.name);
@@ -218,6 +226,7 @@ class Checker {
           "stage '{}' is on host '{}' and in the process '{}', which is the coordinator's; wanted another process",
           stage.name, stage.host, kServerProcess);
     }
+    // Where a key outside the stages could not be read, that key may be `control`.
     if (!stage.host.empty() && spec_.control.empty() && spec_.readable) {
       errors_.add(stage.line_of("host"),
                   "stage '{}' runs on host '{}', which finds this one by the pipeline's control; wanted control: "
@@ -257,6 +266,7 @@ class Checker {
   void transport(int line, const std::string& what, const RelaySpec& relay, const StageSpec& from, const StageSpec& to,
                  const std::string& whom) {
     const bool shm = relay.backend == "shm";
+    // "auto" and the relays over a network go everywhere; only these two have a reach.
     if (shm ? from.host == to.host : relay.backend != "local" || same_process(from, to)) return;
     errors_.add(line, "relay of {} is '{}', and {} in another {}; wanted 'auto' or one that goes there", what,
                 relay.backend, whom, shm ? "host" : "process");
@@ -266,6 +276,7 @@ class Checker {
   void replicas() {
     std::size_t count = 0;
     for (const StageSpec& stage : spec_.stages) count += static_cast<std::size_t>(stage.replicas);
+    // The coordinator's own entry is one of them.
     if (count < wire::kMaxPeers) return;
     errors_.add(spec_.line_of("stages"),
                 "stages are {}, replicas counted; wanted at most {}, so that a table of peers holds them", count,
@@ -276,6 +287,8 @@ class Checker {
     std::map<std::string, const StageSpec*> first;
     for (const StageSpec& stage : spec_.stages) {
       if (!stage.readable) continue;
+      // Each is compared with the first of its process, which is enough: hosts must be equal, and a stage with replicas
+      // must be alone.
       const auto [found, fresh] = first.emplace(stage.process, &stage);
       if (fresh) continue;
       const StageSpec& other = *found->second;
@@ -295,6 +308,7 @@ class Checker {
   void variables(int line, const std::string& where, const std::map<std::string, std::string>& env) {
     for (const auto& [name, value] : env) {
       const bool fits = !name.empty() && name.find('=') == std::string::npos;
+      // environ(7): "NAME=value", ended by a 0 byte.
       if (fits && (name + value).find('\0') == std::string::npos) continue;
       errors_.add(line, "{} has the variable '{}'; wanted a name without '=', and no byte 0", where,
                   name.substr(0, wire::kMaxStageNameBytes));
@@ -331,6 +345,7 @@ class Checker {
   void graph() {
     const bool all_read =
         std::all_of(spec_.stages.begin(), spec_.stages.end(), [](const auto& s) { return s.readable; });
+    // Else a stage may be reached by an edge that is not known.
     if (all_read && spec_.readable && edges_known_) reach();
     cycles();
   }
@@ -358,6 +373,7 @@ class Checker {
       if (state[stage.name] == kDone) return true;
       path.push_back(stage.name);
       if (state[stage.name] == kOpen) {
+        // The way to the cycle is no part of it. The last element is the stage once more, which closes it.
         path.erase(path.begin(), std::find(path.begin(), path.end() - 1, stage.name));
         errors_.add(stage.line, "the stages form a cycle: {}", fmt::join(path, " -> "));
         return false;
@@ -374,6 +390,7 @@ class Checker {
       return true;
     };
     for (const StageSpec& stage : spec_.stages) {
+      // The first cycle only: `state` and `path` are left in the middle.
       if (!visit(stage)) return;
     }
   }

@@ -15,6 +15,8 @@ namespace {
 constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
                                   "#ede9fe", "#cffafe", "#ffedd5", "#f1f5f9"};
 
+// An ID of the DOT language: in quotes only the quote has to be escaped; the backslash too, as labels give it a
+// meaning.
 std::string in_quotes(std::string_view text) {
   std::string out = "\"";
   for (char c : text) {
@@ -46,6 +48,7 @@ std::string worker_line(const StageSpec& stage) {
 std::string to_dot(const PipelineSpec& spec) {
   std::string out = fmt::format("digraph {} {{\n  rankdir=LR;\n  node [shape=box, style=\"rounded,filled\"];\n",
                                 in_quotes(spec.name.empty() ? "pipeline" : spec.name));
+  // Sorted by name, so that equal pipelines give the same text.
   std::map<std::string, std::vector<const StageSpec*>> groups;
   for (const StageSpec& stage : spec.stages) groups[location_of(stage)].push_back(&stage);
   int number = 0;
@@ -86,6 +89,7 @@ uint64_t PipelineSpec::hash() const {
   std::string all;
   const auto add = [&all](const auto& field) { all += fmt::format("{}\x1f", field); };
   const auto add_list = [&](const std::vector<std::string>& list) {
+    // With its length, so that the end of one list is not the beginning of the next.
     add(list.size());
     for (const std::string& element : list) add(element);
   };
@@ -106,6 +110,7 @@ uint64_t PipelineSpec::hash() const {
     if (!s.prefill_from.empty()) add(s.prefill_from);
     if (!s.encode_from.empty()) add(s.encode_from);
     add_list(s.next), add_list(s.wait_for), add_list(s.stream_to), add_map(s.project_payload), add_map(s.env);
+    // As msgpack, which distinguishes "1" from 1.
     if (const auto lifted = lift(s.args); lifted.ok()) add(lifted->tree);
   }
   return XXH3_64bits(all.data(), all.size());

@@ -18,6 +18,7 @@ namespace {
 
 constexpr std::size_t kMaxQuoted = 64;  // bytes of a user's text in a message
 
+// yaml-cpp counts from 0.
 int line_of(const YAML::Node& node) { return node.Mark().line + 1; }
 
 std::string in_quotes(const YAML::Node& node) {
@@ -46,6 +47,8 @@ class MapReader {
     }
     for (const auto& entry : node) {
       const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
+      // yaml-cpp keeps both, while YAML 1.2 (3.2.1.1) wants keys to be unique: without the error the one that counts
+      // would depend on the library.
       if (!entries_.emplace(key, entry.second).second) {
         errors_.add(line_of(entry.first), "{} has the key '{}' twice", what_, key.substr(0, kMaxQuoted));
       }
@@ -56,8 +59,10 @@ class MapReader {
   int line() const { return line_of(node_); }
   const KeyLines& lines() const { return lines_; }
   std::optional<YAML::Node> take(const char* key) {
+    // Also where the file does not have it: finish() suggests from this list.
     known_.push_back(key);
     const auto found = entries_.find(key);
+    // `key:` with nothing behind it is the same as no key.
     if (found == entries_.end() || found->second.IsNull()) return std::nullopt;
     return found->second;
   }
@@ -148,6 +153,7 @@ Value to_value(const YAML::Node& node, int depth, std::size_t& budget) {
     return list;
   }
   if (!node.IsScalar()) return {};
+  // From the narrow to the wide, as every integer is a number too, and everything is text.
   if (const auto value = scalar_as<int64_t>(node)) return *value;
   if (const auto value = scalar_as<double>(node)) return *value;
   if (const auto value = scalar_as<bool>(node)) return *value;
@@ -220,7 +226,9 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   StageSpec stage;
   const int errors_before = errors.count();
   stage.line = line_of(node);
+  // The pipeline's; a stage's own relay replaces what it names and keeps the rest.
   stage.relay = relay;
+  // Messages name the stage; by its position where its name cannot be read.
   std::string what = fmt::format("stage {}", index + 1);
   if (node.IsMap() && node["name"] && node["name"].IsScalar()) {
     what = fmt::format("stage '{}'", node["name"].Scalar().substr(0, kMaxQuoted));
@@ -242,6 +250,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text("layers_to", stage.layers_to);
   map.text("prefill_from", stage.prefill_from);
   map.text("encode_from", stage.encode_from);
+  // The default, before the key is read: each stage is a process of its own.
   stage.process = stage.name;
   map.text("process", stage.process);
   map.text("host", stage.host);
@@ -260,6 +269,7 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
     read_resources(*resources, "resources of " + what, stage.resources, errors);
   map.finish();
   stage.key_lines = map.lines();
+  // check_pipeline() leaves such a stage out: its errors could all follow from this one.
   stage.readable = errors.count() == errors_before;
   return stage;
 }
@@ -286,6 +296,7 @@ PipelineSpec read_pipeline(const YAML::Node& root, SpecErrors& errors) {
   map.text("control", spec.control);
   map.text("key_file", spec.key_file);
   if (const auto relay = map.take("relay")) read_relay(*relay, "relay of the pipeline", spec.relay, errors);
+  // Taken before finish(), which would report it as unknown, and read behind it: `relay` must be known by then.
   const auto stages = map.take("stages");
   map.finish();
   spec.key_lines = map.lines();
@@ -312,6 +323,7 @@ Result<PipelineSpec> parse_pipeline(std::string_view yaml, const std::string& fi
     if (!root.IsMap())
       return invalid_argument("{}:1: the file is {}; wanted a map with 'stages'", file, in_quotes(root));
     spec = read_pipeline(root, errors);
+    // Also for a file that is nested too deeply: yaml-cpp limits its recursion and throws.
   } catch (const YAML::Exception& problem) {
     return invalid_argument("{}:{}: not YAML: {}", file, problem.mark.line + 1, problem.msg);
   }

@@ -5,6 +5,7 @@
 namespace millrace {
 namespace {
 
+// A stage with args of its own names another model, or none: then this is no pipeline of text serving.
 bool takes_the_model(const StageSpec& stage) {
   constexpr std::string_view kWorkers[] = {kGenerateWorker, kDetokenizeWorker, kTalkWorker, kVocodeWorker};
   const bool of_text = std::ranges::find(kWorkers, stage.worker) != std::end(kWorkers) || !stage.takes_payloads();
@@ -81,6 +82,7 @@ Status check_text_pipeline(const PipelineSpec& spec, const std::string& file, in
     return invalid_argument("{}:{}: --dp is {} and stage '{}' has layers; wanted `replicas` of each range in the file",
                             file, generate->line_of("layers"), dp, generate->name);
   }
+  // By the key's presence: the default policy cannot be distinguished from one that was written.
   if (generate->key_lines.contains("replica_policy")) {
     return invalid_argument("{}:{}: replica_policy of stage '{}' is not used by text serving; wanted --dp-policy", file,
                             generate->line_of("replica_policy"), generate->name);
@@ -105,6 +107,7 @@ std::optional<TextShape> text_shape(const PipelineSpec& spec) {
   }
   if (out.generate == nullptr || !out.generate->wait_for.empty() || !out.generate->route.empty()) return std::nullopt;
   for (const std::string& name : out.generate->next) {
+    // Not null: the spec was checked.
     const StageSpec* next = spec.find(name);
     (next->worker == kTalkWorker ? out.talk : out.detokenize) = next;
   }
