@@ -35,7 +35,7 @@ std::optional<std::size_t> Membership::find(const std::string& stage, uint32_t r
 namespace {
 
 bool is_same_process(const wire::Peer& one, const wire::Peer& other) {
-  // A pid alone names a process of one boot of one host; 0 is a stage that runs without a process of its own, in tests.
+  // A pid alone names a process of one boot of one host; 0 is a pid that is not known.
   return one.pid == other.pid && one.boot == other.boot && one.host == other.host && one.pid != 0;
 }
 
@@ -228,8 +228,8 @@ void Membership::down(const std::string& stage, uint32_t replica, uint64_t incar
 void Membership::tick(int64_t now_ms) {
   // Asked every heartbeat or more often; a long gap means that this process itself did not run.
   if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > std::min(options_.lease_ms, kSilentMs) / 2) {
-    // Their heartbeats wait in the inbox and are handled after this tick: without the shift all of them would be lost
-    // first.
+    // A heartbeat may still wait in the inbox: without the shift a member would be lost for the time in which this
+    // process did not read it.
     for (ReplicaView& member : replicas_) member.last_seen_ms += gap_ms, member.since_ms += gap_ms;
   }
   ticked_ms_ = now_ms;

@@ -27,8 +27,8 @@ void Pauses::set_paused(bool paused, PipelineCommand command, Done done) {
   const wire::InFlightPolicy policy = command.policy;
   env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
     const Status status = first_failure(replies);
-    // All or none: where a replica could not be paused, nothing counts as paused, and the next pause() asks them all
-    // again.
+    // Where one has refused, nothing counts as paused, and the next pause() asks all of them again. One that is only
+    // gone is paused when it joins, see on_joined().
     if (status.ok()) {
       const std::lock_guard lock(mutex_);
       paused_ = paused;
