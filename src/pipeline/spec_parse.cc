@@ -138,27 +138,66 @@ class MapReader {
   std::vector<std::string_view> known_;
 };
 
-// Arguments of a worker, typed as YAML's core schema has it. `budget` bounds what aliases can unfold to.
-Value to_value(const YAML::Node& node, int depth, std::size_t& budget) {
-  if (depth > kMaxValueDepth || budget == 0) return {};
-  --budget;
-  if (node.IsMap()) {
+// Arguments of a worker, typed as YAML's core schema has it.
+class ArgsReader {
+ public:
+  ArgsReader(const std::string& what, SpecErrors& errors) : what_(what), errors_(errors) {}
+
+  Value read(const YAML::Node& args) {
+    const int errors_before = errors_.count();
+    Value value = to_value(args, 0);
+    if (budget_ == 0) errors_.add(line_of(args), "args of {} unfold to over {} values", what_, kMaxValueNodes);
+    // PipelineSpec::hash() has them in this form, and needs it of all: hosts with other args must not match.
+    const Status status = lift(value).status();
+    if (!status.ok() && errors_.count() == errors_before) {
+      errors_.add(line_of(args), "args of {} cannot be compared with those of other hosts: {}", what_,
+                  status.message());
+    }
+    return value;
+  }
+
+ private:
+  Value to_value(const YAML::Node& node, int depth) {
+    if (depth > kMaxValueDepth || budget_ == 0) return {};
+    --budget_;
+    if (node.IsMap()) return to_map(node, depth);
+    if (node.IsSequence()) {
+      ValueList list;
+      for (const auto& element : node) list.push_back(to_value(element, depth + 1));
+      return list;
+    }
+    if (!node.IsScalar()) return {};
+    // From the narrow to the wide, as every integer is a number too, and everything is text.
+    if (const auto value = scalar_as<int64_t>(node)) return *value;
+    if (const auto value = scalar_as<double>(node)) return *value;
+    if (const auto value = scalar_as<bool>(node)) return *value;
+    return node.Scalar();
+  }
+
+  ValueMap to_map(const YAML::Node& node, int depth) {
     ValueMap map;
-    for (const auto& entry : node) map.emplace_back(entry.first.Scalar(), to_value(entry.second, depth + 1, budget));
+    std::set<std::string> keys;
+    for (const auto& entry : node) {
+      if (!entry.first.IsScalar()) {
+        errors_.add(line_of(entry.first), "args of {} have a key that is {}; wanted text", what_,
+                    in_quotes(entry.first));
+        continue;
+      }
+      const std::string& key = entry.first.Scalar();
+      // As in MapReader: yaml-cpp keeps both, and Value::find() would show a worker the first one.
+      if (!keys.insert(key).second) {
+        errors_.add(line_of(entry.first), "args of {} have the key {} twice", what_, in_quotes(entry.first));
+        continue;
+      }
+      map.emplace_back(key, to_value(entry.second, depth + 1));
+    }
     return map;
   }
-  if (node.IsSequence()) {
-    ValueList list;
-    for (const auto& element : node) list.push_back(to_value(element, depth + 1, budget));
-    return list;
-  }
-  if (!node.IsScalar()) return {};
-  // From the narrow to the wide, as every integer is a number too, and everything is text.
-  if (const auto value = scalar_as<int64_t>(node)) return *value;
-  if (const auto value = scalar_as<double>(node)) return *value;
-  if (const auto value = scalar_as<bool>(node)) return *value;
-  return node.Scalar();
-}
+
+  const std::string& what_;
+  SpecErrors& errors_;
+  std::size_t budget_ = kMaxValueNodes;  // bounds what aliases can unfold to
+};
 
 void read_relay(const YAML::Node& node, const std::string& what, RelaySpec& out, SpecErrors& errors) {
   if (node.IsScalar()) {
@@ -259,10 +298,8 @@ StageSpec read_stage(const YAML::Node& node, std::size_t index, const RelaySpec&
   map.text_map("env", stage.env);
   read_stalled(map, stage.stalled_ms);
   if (const auto args = map.take("args")) {
-    std::size_t budget = kMaxValueNodes;
     if (!args->IsMap()) map.wrong("args", *args, "a map");
-    stage.args = to_value(*args, 0, budget);
-    if (budget == 0) errors.add(line_of(*args), "args of {} unfold to over {} values", what, kMaxValueNodes);
+    stage.args = ArgsReader(what, errors).read(*args);
   }
   if (const auto relay_map = map.take("relay")) read_relay(*relay_map, "relay of " + what, stage.relay, errors);
   if (const auto resources = map.take("resources"))

@@ -272,6 +272,24 @@ TEST(PipelineSpec, HostileFilesEndWell) {
   EXPECT_NE(spec.status().message().find("unfold to over"), std::string::npos) << spec.status().message();
 }
 
+// Each host would take the first of two, and the hash would be one without args.
+TEST(PipelineSpec, ArgsThatCannotBeHashedAreRefused) {
+  const auto refusal = [](const std::string& args) {
+    const auto spec = parse("stages:\n  - name: a\n    worker: sink\n    terminal: true\n    args:\n" + args);
+    return spec.ok() ? "" : spec.status().message();
+  };
+  EXPECT_EQ(refusal("      n: 1\n      m: {n: 2}\n"), "");
+  EXPECT_EQ(refusal("      n: 1\n      m: 2\n      n: 3\n"), "p.yaml:8: args of stage 'a' have the key 'n' twice");
+  EXPECT_EQ(refusal("      l:\n        - {n: 1}\n        - {n: 1,\n           n: 2}\n"),
+            "p.yaml:9: args of stage 'a' have the key 'n' twice");
+  EXPECT_EQ(refusal("      ? [n]\n      : 1\n"), "p.yaml:6: args of stage 'a' have a key that is a list; wanted text");
+  const std::string cannot = "p.yaml:6: args of stage 'a' cannot be compared with those of other hosts: payload: at ";
+  EXPECT_EQ(refusal("      n: \"\xff\"\n"), cannot + "n: byte 0xff at offset 0 of a string; wanted UTF-8, or bytes");
+  const std::string deep = refusal("      n: " + std::string(40, '[') + std::string(40, ']') + "\n");
+  EXPECT_EQ(deep.substr(0, cannot.size() + 4), cannot + "n[0]");
+  EXPECT_NE(deep.find("a container inside 32 others; wanted fewer"), std::string::npos) << deep;
+}
+
 // Where each key stands on a separate line, its errors stand there; and no error hides one of another kind.
 TEST(PipelineSpec, AllErrorsComeAtOnceEachWithTheLineOfItsKey) {
   const auto spec = parse(R"(name: many
