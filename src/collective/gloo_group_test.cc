@@ -202,6 +202,34 @@ TEST(GlooListener, OnlyConnectionsThatNameAPairAreTaken) {
   EXPECT_NE(none.message().find("rank 1 has not connected"), std::string::npos);
 }
 
+// Ranks connect while this one still connects to others, so all of them may wait when the first one is accepted.
+TEST(GlooListener, AllRanksMayHaveConnectedBeforeTheFirstIsAccepted) {
+  constexpr int kRanks = 100;
+  static_assert(kRanks > kMaxPendingConnections);
+  Result<GlooListener> listener = GlooListener::open(resolve("127.0.0.1", 0)->front(), 512);
+  ASSERT_TRUE(listener.ok()) << listener.status().to_string();
+  std::vector<StreamSocket> open_sockets;
+  const auto open = [&](std::string_view bytes) {
+    Result<StreamSocket> socket = connect_to(listener->address(), soon());
+    ASSERT_TRUE(socket.ok()) << socket.status().to_string();
+    put(*socket, bytes);
+    open_sockets.push_back(std::move(*socket));
+  };
+  std::map<int64_t, int> expected;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    std::string id;
+    append_int<int64_t>(id, 1000 + rank);
+    expected[1000 + rank] = rank;
+    open(id);
+  }
+  // Behind them more that send nothing than may be kept.
+  for (std::size_t i = 0; i < 2 * kMaxPendingConnections; ++i) open("");
+  std::vector<StreamSocket> out(kRanks);
+  const Status status = listener->accept_pairs(expected, out, soon());
+  EXPECT_TRUE(status.ok()) << status.to_string();
+  for (const StreamSocket& socket : out) EXPECT_TRUE(socket.open());
+}
+
 TEST(TcpStore, HostileRepliesAreRefused) {
   const auto get = [](const std::string& reply) {
     auto [local_end, peer_end] = socket_pair();

@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 
 #include "collective/limits.h"
 #include "collective/little_endian.h"
@@ -18,9 +19,10 @@ Result<GlooListener> GlooListener::open(const SocketAddress& local, int backlog)
   return out;
 }
 
-// All that wait: a connection that sends nothing must not keep those behind it in the kernel's queue. Over
-// kMaxPendingConnections the oldest is closed.
-Status GlooListener::accept_all() {
+// All that wait: a connection that sends nothing must not keep those behind it in the kernel's queue. Over `most` the
+// oldest is closed, after a look whether it has named its pair meanwhile: the ranks that connect to this one may all
+// have come before the first call.
+Status GlooListener::accept_all(std::size_t most, Expected& expected, std::vector<StreamSocket>& out) {
   while (true) {
     const int fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
     // An error, as without a descriptor no rank can be taken and the mesh would only wait for its limit. What else
@@ -29,7 +31,10 @@ Status GlooListener::accept_all() {
       return error(StatusCode::kUnavailable, "accept: {}", std::strerror(errno));
     }
     if (fd < 0) return ok_status();
-    if (pending_.size() == kMaxPendingConnections) pending_.pop_front();
+    if (pending_.size() >= most) {
+      (void)settle(pending_.front(), expected, out);
+      pending_.pop_front();
+    }
     pending_.push_back({.socket = StreamSocket(fd)});
   }
 }
@@ -50,34 +55,34 @@ GlooListener::Progress GlooListener::advance(Pending& pending) {
   return Progress::kComplete;
 }
 
-Status GlooListener::accept_pairs(std::map<int64_t, int> expected, std::vector<StreamSocket>& out,
-                                  const WaitLimit& limit) {
+// True: nothing more is wanted of the connection. If it named a pair, its socket is in `out`; else it is to be closed.
+bool GlooListener::settle(Pending& pending, Expected& expected, std::vector<StreamSocket>& out) {
+  const Progress progress = advance(pending);
+  if (progress != Progress::kComplete) return progress == Progress::kBroken;
+  // As it is in memory: gloo writes the pair's number so, and all its hosts are little-endian.
+  int64_t id = 0;
+  std::memcpy(&id, pending.id.data(), sizeof(id));
+  // A number that nothing expects, or that was used already, closes the connection: no second one takes a rank's slot.
+  if (const auto pair = expected.find(id); pair != expected.end()) {
+    out[static_cast<std::size_t>(pair->second)] = std::move(pending.socket);
+    expected.erase(pair);
+  }
+  return true;
+}
+
+Status GlooListener::accept_pairs(Expected expected, std::vector<StreamSocket>& out, const WaitLimit& limit) {
   for (const auto& [id, rank] : expected) CHECK(rank >= 0 && static_cast<std::size_t>(rank) < out.size());
+  // Every rank may have connected and not written yet.
+  const std::size_t most = kMaxPendingConnections + expected.size();
   while (!expected.empty()) {
     std::vector<int> fds{listener_.fd()};
     for (const Pending& pending : pending_) fds.push_back(pending.socket.fd());
     if (const Status status = wait_for_any(fds, POLLIN, limit); !status.ok()) {
       return status.with_prefix(fmt::format("rank {} has not connected", expected.begin()->second));
     }
-    RETURN_IF_ERROR(accept_all());
+    RETURN_IF_ERROR(accept_all(most, expected, out));
     for (auto it = pending_.begin(); it != pending_.end();) {
-      const Progress progress = advance(*it);
-      if (progress == Progress::kWaits) {
-        ++it;
-        continue;
-      }
-      if (progress == Progress::kComplete) {
-        // As it is in memory: gloo writes the pair's number so, and all its hosts are little-endian.
-        int64_t id = 0;
-        std::memcpy(&id, it->id.data(), sizeof(id));
-        // A number that nothing expects, or that was used already, closes the connection: no second one takes a rank's
-        // slot.
-        if (const auto pair = expected.find(id); pair != expected.end()) {
-          out[static_cast<std::size_t>(pair->second)] = std::move(it->socket);
-          expected.erase(pair);
-        }
-      }
-      it = pending_.erase(it);  // what remains in it is closed
+      it = settle(*it, expected, out) ? pending_.erase(it) : std::next(it);  // what remains in it is closed
     }
   }
   return ok_status();

@@ -17,12 +17,14 @@ namespace millrace::collective {
 
 class GlooListener {
  public:
+  using Expected = std::map<int64_t, int>;  // a pair's number to its rank
+
   // Listens at `local`, whose port is 0.
   static Result<GlooListener> open(const SocketAddress& local, int backlog);
 
   const SocketAddress& address() const { return address_; }
-  // Waits for one connection of each pair in `expected` (the pair's number to its rank) and stores it in `out[rank]`.
-  Status accept_pairs(std::map<int64_t, int> expected, std::vector<StreamSocket>& out, const WaitLimit& limit);
+  // Waits for one connection of each pair in `expected` and stores it in `out[rank]`.
+  Status accept_pairs(Expected expected, std::vector<StreamSocket>& out, const WaitLimit& limit);
   // The first connection, from any peer: PyTorch 1.13 has a listener for each pair.
   Result<StreamSocket> accept_first(const WaitLimit& limit);
 
@@ -34,7 +36,8 @@ class GlooListener {
   };
   enum class Progress { kWaits, kComplete, kBroken };
 
-  Status accept_all();
+  Status accept_all(std::size_t most, Expected& expected, std::vector<StreamSocket>& out);
+  static bool settle(Pending& pending, Expected& expected, std::vector<StreamSocket>& out);
   static Progress advance(Pending& pending);
 
   StreamSocket listener_;

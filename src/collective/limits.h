@@ -12,7 +12,7 @@ constexpr std::size_t kMaxStoreKeyBytes = 1024;
 // The largest value is an address list of PyTorch 1: 136 bytes for each rank.
 constexpr std::size_t kMaxStoreValueBytes = 256 * 1024;
 constexpr std::size_t kMaxHostNameBytes = 1024;
-// Connections that have not sent which pair they are.
+// Connections that have not sent which pair they are, beside one for each rank that is awaited.
 constexpr std::size_t kMaxPendingConnections = 64;
 // Broadcasts that a peer may announce before their turn.
 constexpr std::size_t kMaxAnnouncements = 65536;
