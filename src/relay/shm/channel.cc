@@ -70,20 +70,19 @@ Status Channel::over() const {
   return invalid_argument("shm relay: the descriptor names a put that is over");
 }
 
-// The reader's half of the hazard pointer, see layout.h.
-Result<Hold> Channel::take_hold(uint32_t slot, uint32_t generation) {
-  std::atomic<uint64_t>& word = hold(slot);
+Result<Hold> take_hold(std::atomic<uint64_t>& word, uint32_t generation, const std::function<Status()>& offered) {
   uint64_t seen = word.load();
   for (;;) {
+    // Behind each load: if `seen` is of a newer put, that one is offered by now and ours is over. Another thread may
+    // have got and released it since this one looked, and our word must not replace its release.
+    RETURN_IF_ERROR(offered());
     Hold mine = unpack(seen);
-    if (mine.generation != generation) {
-      // The writer uses no slot again while we hold it: one that seems to do so is broken, or our own table is.
-      if (mine.held != 0) return internal_error("shm relay: slot {} is held and offered anew", slot);
-      mine = Hold{generation, 0, 0};
-    }
+    // An earlier put's, which is over. Where it is held, that is by a thread which came too late and is about to give
+    // up: the writer offers no slot anew that a thread has taken.
+    if (mine.generation != generation) mine = Hold{generation, 0, 0};
     // The fields of a hold word have 16 bits: a carry out of one would change the next.
     if (mine.held == std::numeric_limits<uint16_t>::max() || mine.released == std::numeric_limits<uint16_t>::max()) {
-      return error(StatusCode::kResourceExhausted, "shm relay: slot {} was got {} times", slot, mine.held);
+      return error(StatusCode::kResourceExhausted, "shm relay: a put was got {} times", mine.held);
     }
     ++mine.held;
     if (word.compare_exchange_weak(seen, pack(mine))) return mine;
@@ -128,9 +127,8 @@ Result<Channel::Claim> Channel::claim(const Descriptor& descriptor, std::span<co
                             descriptor.generation);
   }
   Claim claim{tail.slot, static_cast<uint32_t>(descriptor.generation), 0};
-  // Before the hold: the words of slots are read-only here, so a get of a put that is long over writes nothing.
-  if (!offered(claim)) return over();
-  ASSIGN_OR_RETURN(const Hold mine, take_hold(claim.slot, claim.generation));
+  ASSIGN_OR_RETURN(const Hold mine, take_hold(hold(claim.slot), claim.generation,
+                                              [&] { return offered(claim) ? ok_status() : over(); }));
   Result<std::size_t> offset = over();
   if (offered(claim)) {
     offset = check_record(tail, descriptor, sizes, self, mine);

@@ -7,6 +7,7 @@
 // Thread safety: claim(), parts(), offered(), release() from any thread. Nothing blocks.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -29,6 +30,10 @@ Result<Tail> decode_tail(std::string_view bytes);
 
 // What stands for a reader in SlotRecord::destination; never 0.
 uint64_t destination_hash(const InstanceId& id);
+
+// The reader's half of the hazard pointer (layout.h): one more get holds this generation. `offered`: an error where the
+// slot does not offer it any more; asked before the word is written, and the caller asks once more behind that.
+Result<Hold> take_hold(std::atomic<uint64_t>& word, uint32_t generation, const std::function<Status()>& offered);
 
 class Channel {
  public:
@@ -65,7 +70,6 @@ class Channel {
   std::atomic<uint64_t>& hold(uint32_t slot) const {
     return reinterpret_cast<std::atomic<uint64_t>*>(holds_.data())[slot];
   }
-  Result<Hold> take_hold(uint32_t slot, uint32_t generation);
   // The offset of the first part, where the slot holds what the descriptor names and `mine` may get it.
   Result<std::size_t> check_record(const Tail& tail, const Descriptor& descriptor, std::span<const std::size_t> sizes,
                                    uint64_t self, Hold mine) const;
