@@ -22,7 +22,7 @@ class ConnectionSet {
 
   void set_self(Identity self) { config_.self = std::move(self); }
 
-  // Takes the socket over.
+  // Takes the socket over, also where it fails: then it is closed already, and its number may be another file's.
   Result<Connection*> adopt(int fd, Phase phase);
   Connection* find(uint64_t id) const;
   std::size_t size() const { return connections_.size(); }

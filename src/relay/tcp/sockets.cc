@@ -60,14 +60,10 @@ Result<Link*> Sockets::connect(const Target& target) {
   }
   ASSIGN_OR_RETURN(const SocketAddress address, parse_host_port(target.endpoint));
   ASSIGN_OR_RETURN(const int fd, start_connect(address));
-  const Result<Connection*> connection = opened_.adopt(fd, Phase::kConnecting);
-  if (!connection.ok()) {
-    ::close(fd);
-    return connection.status();
-  }
+  ASSIGN_OR_RETURN(Connection* const connection, opened_.adopt(fd, Phase::kConnecting));
   // Before the first turn in which connect() can be over: send_hello() puts it into the HELLO.
-  (*connection)->peer.instance = key_of(target.instance);
-  return *connection;
+  connection->peer.instance = key_of(target.instance);
+  return connection;
 }
 
 void Sockets::close(const Link& link, const Status& why) {
@@ -95,7 +91,8 @@ void Sockets::on_listener() {
       ::close(fd);
       continue;
     }
-    if (const Result<Connection*> c = accepted_.adopt(fd, Phase::kHandshake); !c.ok()) ::close(fd);
+    // Where it fails the peer gets an end as well: adopt() closes the socket in every case.
+    (void)accepted_.adopt(fd, Phase::kHandshake);
   }
 }
 
