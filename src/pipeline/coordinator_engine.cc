@@ -25,6 +25,12 @@ bool have_one_model(const PipelineSpec& spec, const Library& library) {
          }) == 1;
 }
 
+// Of the first stage with weights.
+std::size_t first_replicas(const PipelineSpec& spec, const Library& library) {
+  const std::vector<std::string> stages = stages_with_weights(spec, library);
+  return stages.empty() ? 0 : static_cast<std::size_t>(spec.find(stages.front())->replicas);
+}
+
 WeightUpdates::Env env_of_weights(CoordinatorThread& coordinator, const std::vector<std::string>& stages) {
   return {
       .command = [&coordinator](PipelineCommand command,
@@ -47,7 +53,7 @@ CoordinatorEngine::CoordinatorEngine(const PipelineSpec& spec, const Library& li
       relays_(relays),
       weights_(std::make_unique<WeightUpdates>(stages_with_weights(spec, library),
                                                env_of_weights(coordinator, stages_with_weights(spec, library)),
-                                               have_one_model(spec, library))),
+                                               have_one_model(spec, library), first_replicas(spec, library))),
       profile_(std::move(profile_folder)) {}
 
 void CoordinatorEngine::tick(int64_t now_ms) {

@@ -17,11 +17,10 @@ void WeightSnapshots::start_from(uint64_t version, std::string path) {
 
 // A snapshot that is being written of older weights goes on at its replica; on_reply() drops its answer, as `wanted_`
 // differs.
-void WeightSnapshots::want(uint64_t version, std::string label, std::size_t replicas) {
+void WeightSnapshots::want(uint64_t version, std::string label) {
   const std::lock_guard lock(mutex_);
   wanted_ = version;
   label_ = std::move(label);
-  replicas_ = replicas;
   failures_ = 0;
   due_ms_ = 0;
   state_.error.clear();

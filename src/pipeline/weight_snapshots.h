@@ -34,12 +34,14 @@ class WeightSnapshots {
     std::function<void(uint64_t version, const std::string& path)> kept;
   };
 
-  WeightSnapshots(std::vector<std::string> stages, Env env) : stages_(std::move(stages)), env_(std::move(env)) {}
+  // `stages`: the one that writes them, with so many replicas, or none.
+  WeightSnapshots(std::vector<std::string> stages, std::size_t replicas, Env env)
+      : stages_(std::move(stages)), replicas_(replicas), env_(std::move(env)) {}
 
-  // These weights serve now, on some of so many replicas. `label`: written with them.
-  void want(uint64_t version, std::string label, std::size_t replicas);
+  // These weights serve now, on some of the replicas. `label`: written with them.
+  void want(uint64_t version, std::string label);
   // Others serve now, which need no snapshot.
-  void drop() { want(0, "", 0); }
+  void drop() { want(0, ""); }
   // There is one from before the start.
   void start_from(uint64_t version, std::string path);
   void tick(int64_t now_ms);
@@ -52,6 +54,7 @@ class WeightSnapshots {
   void fail_locked(const Status& why);
 
   const std::vector<std::string> stages_;
+  const std::size_t replicas_;
   const Env env_;
 
   mutable std::mutex mutex_;  // guards what follows
@@ -59,7 +62,6 @@ class WeightSnapshots {
   uint64_t wanted_ = 0;  // 0: nothing
   std::string label_;    // of wanted_
   uint64_t asked_ = 0;   // the version that a replica writes now
-  std::size_t replicas_ = 0;
   int failures_ = 0;
   int64_t due_ms_ = 0;
   int64_t now_ms_ = 0;  // of the last tick

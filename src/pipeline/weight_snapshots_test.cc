@@ -36,6 +36,7 @@ class WeightSnapshotsTest : public ::testing::Test {
   std::vector<std::pair<uint64_t, std::string>> kept_;
   WeightSnapshots snapshots_{
       {"generate"},
+      2,
       {.command =
            [this](PipelineCommand command, AdminCommands::Done done) {
              asked_.push_back({std::move(command), std::move(done)});
@@ -46,7 +47,7 @@ class WeightSnapshotsTest : public ::testing::Test {
 TEST_F(WeightSnapshotsTest, OneReplicaWritesWhatServes) {
   snapshots_.tick(1);
   EXPECT_TRUE(asked_.empty());
-  snapshots_.want(5, "label-5", 2);
+  snapshots_.want(5, "label-5");
   EXPECT_TRUE(snapshots_.may_come(5) && !snapshots_.may_come(4));
   snapshots_.tick(2);
   snapshots_.tick(3);
@@ -61,7 +62,7 @@ TEST_F(WeightSnapshotsTest, OneReplicaWritesWhatServes) {
 }
 
 TEST_F(WeightSnapshotsTest, AFailureIsTriedAgainOnTheNextReplicaSoManyTimes) {
-  snapshots_.want(5, "label-5", 2);
+  snapshots_.want(5, "label-5");
   int64_t now = 0;
   for (int i = 0; i < kSnapshotTries; ++i) {
     snapshots_.tick(now);
@@ -73,16 +74,16 @@ TEST_F(WeightSnapshotsTest, AFailureIsTriedAgainOnTheNextReplicaSoManyTimes) {
   }
   snapshots_.tick(now + kSnapshotMaxMs);
   EXPECT_TRUE(asked_.empty() && kept_.empty() && !snapshots_.may_come(5));
-  snapshots_.want(6, "label-6", 2);  // newer weights begin anew
+  snapshots_.want(6, "label-6");  // newer weights begin anew
   EXPECT_TRUE(snapshots_.state().error.empty());
   snapshots_.tick(now + kSnapshotMaxMs);
   EXPECT_EQ(answer(StatusCode::kOk, "/s/6"), 0u);
 }
 
 TEST_F(WeightSnapshotsTest, NewerWeightsCount) {
-  snapshots_.want(5, "label-5", 1);
+  snapshots_.want(5, "label-5");
   snapshots_.tick(0);
-  snapshots_.want(6, "label-6", 1);
+  snapshots_.want(6, "label-6");
   snapshots_.tick(1);
   ASSERT_EQ(asked_.size(), 2u);
   answer(StatusCode::kCancelled, "given up");
@@ -90,7 +91,7 @@ TEST_F(WeightSnapshotsTest, NewerWeightsCount) {
   snapshots_.tick(2);
   EXPECT_EQ(asked_.size(), 1u);
   answer(StatusCode::kOk, "/s/6");
-  snapshots_.want(7, "label-7", 1);
+  snapshots_.want(7, "label-7");
   snapshots_.tick(3);
   snapshots_.drop();  // weights of a folder serve
   answer(StatusCode::kOk, "/s/7");
@@ -98,10 +99,10 @@ TEST_F(WeightSnapshotsTest, NewerWeightsCount) {
 }
 
 TEST_F(WeightSnapshotsTest, WithoutAFolderNoneIsAskedAgain) {
-  snapshots_.want(5, "label-5", 1);
+  snapshots_.want(5, "label-5");
   snapshots_.tick(0);
   answer(StatusCode::kUnsupported, "--weights-snapshot-dir is not set");
-  snapshots_.want(6, "label-6", 1);
+  snapshots_.want(6, "label-6");
   snapshots_.tick(kSnapshotMaxMs);
   EXPECT_TRUE(asked_.empty() && snapshots_.state().error.empty() && !snapshots_.may_come(6));
 }

@@ -15,12 +15,13 @@ int64_t backoff_ms(int failures) { return std::min(kCatchUpFirstMs << std::min(f
 
 }  // namespace
 
-WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env, bool one_model)
+WeightUpdates::WeightUpdates(std::vector<std::string> stages, Env env, bool one_model, std::size_t replicas)
     : stages_(std::move(stages)),
       one_model_(one_model || stages_.size() == 1),
       env_(std::move(env)),
       pauses_(stages_, {env_.command, env_.hold, env_.in_flight}),
       snapshots_({stages_.begin(), stages_.begin() + (stages_.empty() ? 0 : 1)},  // whose replicas all have them
+                 replicas,
                  {env_.command, [this](uint64_t version, const std::string& path) { on_kept(version, path); }}) {}
 
 void WeightUpdates::start_from(const StartWeights& start) {
@@ -117,7 +118,7 @@ void WeightUpdates::on_switched(const Replies& replies) {
   env_.require(serving);
   // Weights from a folder need no snapshot; those of a trainer are nowhere else than in the replicas.
   if (live) {
-    snapshots_.want(serving.version, label(serving.version), replies.size());
+    snapshots_.want(serving.version, label(serving.version));
   } else {
     snapshots_.drop();
   }

@@ -73,8 +73,8 @@ class WeightUpdates : public WeightControl {
   };
 
   // `stages`: those with weights; none: everything is refused. `one_model`: they all have the same one; else a
-  // trainer's update is refused where there are several.
-  WeightUpdates(std::vector<std::string> stages, Env env, bool one_model = false);
+  // trainer's update is refused where there are several. `replicas`: of the first one, which writes the snapshots.
+  WeightUpdates(std::vector<std::string> stages, Env env, bool one_model = false, std::size_t replicas = 1);
 
   // Before stages start: they load these weights, and replicas that have others are stale.
   void start_from(const StartWeights& start);

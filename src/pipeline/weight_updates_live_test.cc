@@ -58,16 +58,18 @@ class LiveUpdatesTest : public ::testing::Test {
   std::vector<Status> prepared_, aborted_;
   std::vector<std::string> notes_;
   std::vector<Result<LiveUpdated>> completed_;
-  WeightUpdates updates_{{"generate"},
-                         {.command =
-                              [this](PipelineCommand command, AdminCommands::Done done) {
-                                asked_.push_back({command, std::move(done)});
-                              },
-                          .require = [this](RequiredWeights weights) { required_.push_back(weights); },
-                          .accept = [](RequiredWeights) {},
-                          .note = [this](const StageReplica&, std::string text) { notes_.push_back(std::move(text)); },
-                          .hold = [](bool) {},
-                          .in_flight = [] { return std::size_t{0}; }}};
+  WeightUpdates::Env env() {
+    return {.command =
+                [this](PipelineCommand command, AdminCommands::Done done) {
+                  asked_.push_back({command, std::move(done)});
+                },
+            .require = [this](RequiredWeights weights) { required_.push_back(weights); },
+            .accept = [](RequiredWeights) {},
+            .note = [this](const StageReplica&, std::string text) { notes_.push_back(std::move(text)); },
+            .hold = [](bool) {},
+            .in_flight = [] { return std::size_t{0}; }};
+  }
+  WeightUpdates updates_{{"generate"}, env()};
 };
 
 TEST_F(LiveUpdatesTest, PreparesReceivesAndSwitchesAtComplete) {
@@ -384,6 +386,24 @@ TEST_F(LiveUpdatesTest, AStaleReplicaLoadsTheSnapshot) {
   EXPECT_TRUE(load.argument == "/s/2" && load.replica == 1u && load.weight_version == 2 && load.weights_checksum == 77);
   answer(AdminAction::kSwitchWeights, {reply("generate-1")});
   EXPECT_EQ(notes_.back(), "");
+}
+
+// One replica generates and two compute prompts: only the first one is asked, at each try.
+TEST_F(LiveUpdatesTest, TheFirstStageWritesTheSnapshot) {
+  WeightUpdates updates({"generate", "prefill"}, env(), true, 1);
+  const Replies all = {reply("generate"), reply("prefill-0"), reply("prefill-1")};
+  updates.receive_and_complete({.group = "g", .buckets = {{{"w", DType::kBF16, {2}}}}}, {.group = "g"},
+                               [this](const Result<LiveUpdated>& updated) { completed_.push_back(updated); });
+  for (const AdminAction action :
+       {AdminAction::kReceiveWeights, AdminAction::kAwaitWeights, AdminAction::kSwitchWeights}) {
+    answer(action, all);
+  }
+  ASSERT_TRUE(completed_.size() == 1 && completed_[0].ok());
+  for (int64_t i = 1; i <= kSnapshotTries; ++i) {
+    updates.tick(i * kSnapshotMaxMs, {});
+    const PipelineCommand write = answer(AdminAction::kWriteWeights, {reply("generate", StatusCode::kUnavailable)});
+    EXPECT_TRUE(write.stages == std::vector<std::string>{"generate"} && write.replica == 0u) << i;
+  }
 }
 
 TEST_F(LiveUpdatesTest, OneUpdateAtATimeOfAnyKind) {
