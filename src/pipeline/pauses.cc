@@ -14,6 +14,10 @@ using Replies = std::vector<wire::AdminReply>;
 
 Status no_stage() { return error(StatusCode::kUnsupported, "the pipeline has no stage that generates"); }
 
+Status superseded(const char* by) {
+  return error(StatusCode::kCancelled, "another {} came before the requests in flight had ended", by);
+}
+
 void report(const Replies& replies) {
   if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("pause: {}", status.to_string());
 }
@@ -59,49 +63,77 @@ void Pauses::pause_when_idle(Done done) {
     return done(error(StatusCode::kConflict,
                       "{} requests in flight stand still in another pause; wanted none, or a resume first", in_flight));
   }
+  Done before;
   {
     const std::lock_guard lock(mutex_);
-    waiting_ = std::move(done);
+    // Another thread's call may have come since supersede().
+    before = std::exchange(waiting_, std::move(done));
+    ++waits_;
     // The clock is the tick's.
     by_ms_ = 0;
   }
-  env_.hold(true);  // the next tick looks whether all have ended
-}
-
-// The one that takes it calls it: tick() and supersede() may come at the same time.
-Pauses::Done Pauses::take_waiting() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(waiting_, nullptr);
+  update_hold();  // the next tick looks whether all have ended
+  if (before) before(superseded("pause"));
 }
 
 void Pauses::supersede(const char* by) {
-  const Done waiting = take_waiting();
+  Done waiting;
+  {
+    const std::lock_guard lock(mutex_);
+    waiting = std::exchange(waiting_, nullptr);
+  }
   if (!waiting) return;
-  env_.hold(false);
-  waiting(error(StatusCode::kCancelled, "another {} came before the requests in flight had ended", by));
+  update_hold();
+  waiting(superseded(by));
+}
+
+// After each change of what is looked at here. Of two threads that come at once the second one to enter finds the
+// newest state, so the last hold() is the present one.
+void Pauses::update_hold() {
+  const std::lock_guard hold_lock(hold_mutex_);
+  bool held = false;
+  {
+    const std::lock_guard lock(mutex_);
+    held = waiting_ != nullptr || sent_ > 0;
+  }
+  if (std::exchange(held_, held) != held) env_.hold(held);
 }
 
 // Held requests go on to their stages once these are paused, and wait there as in every pause.
 void Pauses::tick(int64_t now_ms) {
   int64_t by_ms = 0;
+  uint64_t wait = 0;
   {
     const std::lock_guard lock(mutex_);
     if (!waiting_) return;
     if (by_ms_ == 0) by_ms_ = now_ms + kPauseWaitMs;
     by_ms = by_ms_;
+    wait = waits_;
   }
+  // The thread that began the wait may not have come to it, and no request may begin behind the look.
+  update_hold();
   const std::size_t in_flight = env_.in_flight();
   if (in_flight > 0 && now_ms < by_ms) return;
-  Done done = take_waiting();
+  Done done;
+  {
+    const std::lock_guard lock(mutex_);
+    if (waits_ != wait) return;  // the number is of an earlier wait
+    done = std::exchange(waiting_, nullptr);
+    if (done && in_flight == 0) ++sent_;
+  }
   if (!done) return;  // it was superseded
   if (in_flight > 0) {
-    env_.hold(false);
+    update_hold();
     return done(error(StatusCode::kDeadline, "{} requests are still in flight after {} s, the limit: nothing is paused",
                       in_flight, kPauseWaitMs / 1000));
   }
   PipelineCommand command{.action = wire::AdminAction::kPause};
   set_paused(true, std::move(command), [this, done = std::move(done)](const Status& status) {
-    env_.hold(false);
+    {
+      const std::lock_guard lock(mutex_);
+      --sent_;
+    }
+    update_hold();
     done(status);
   });
 }

@@ -4,8 +4,12 @@
 //   runs --pause_when_idle()--> waits: nothing begins --nothing is in flight--> paused
 //        ^--kPauseWaitMs are over, or another pause() or resume() came--'
 //
+// Nothing begins while a pause_when_idle() waits or has not got its replies: the next one may wait by then, and then
+// its hold goes on.
+//
 // Owner: WeightUpdates. Thread safety: all functions from any thread, tick() from the coordinator's alone; replies come
-// on the coordinator's thread. Nothing of the environment is called with this class's lock.
+// on the coordinator's thread. Nothing of the environment is called with mutex_; hold() with hold_mutex_, and must not
+// call back.
 #pragma once
 
 #include <cstdint>
@@ -53,17 +57,22 @@ class Pauses {
 
  private:
   void set_paused(bool paused, PipelineCommand command, Done done);
-  Done take_waiting();
   void supersede(const char* by);
+  void update_hold();
 
   const std::vector<std::string> stages_;
   const Env env_;
 
+  std::mutex hold_mutex_;  // taken before mutex_
+  bool held_ = false;      // by hold_mutex_
+
   mutable std::mutex mutex_;  // guards what follows
   bool paused_ = false;
   wire::InFlightPolicy policy_{};
-  Done waiting_;       // of pause_when_idle()
-  int64_t by_ms_ = 0;  // then it fails; 0: no tick has come since it began
+  Done waiting_;        // of pause_when_idle()
+  uint64_t waits_ = 0;  // that have begun: the number of the one that waits
+  int64_t by_ms_ = 0;   // then it fails; 0: no tick has come since it began
+  int sent_ = 0;        // pause_when_idle() whose replies have not come
 };
 
 }  // namespace millrace

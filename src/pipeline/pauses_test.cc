@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <optional>
 
 #include "base/log.h"
@@ -40,6 +41,7 @@ class PausesTest : public ::testing::Test {
   std::optional<Asked> asked_;
   bool held_ = false;
   std::size_t in_flight_ = 0;
+  std::function<void()> meanwhile_;  // what another thread does when in_flight() is asked next
   std::vector<Status> ends_;
   Pauses pauses_{{"generate"},
                  {.command =
@@ -48,7 +50,11 @@ class PausesTest : public ::testing::Test {
                         asked_ = {std::move(command), std::move(done)};
                       },
                   .hold = [this](bool held) { held_ = held; },
-                  .in_flight = [this] { return in_flight_; }}};
+                  .in_flight =
+                      [this] {
+                        if (const auto meanwhile = std::exchange(meanwhile_, nullptr)) meanwhile();
+                        return in_flight_;
+                      }}};
 };
 
 TEST_F(PausesTest, PausesOnceNothingIsInFlight) {
@@ -104,6 +110,41 @@ TEST_F(PausesTest, AnotherPauseOrAResumeComesFirst) {
   tick(1);
   answer(AdminAction::kPause);
   EXPECT_TRUE(ends_.size() == 5 && ends_[4].ok() && pauses_.state().paused);
+}
+
+TEST_F(PausesTest, TheRepliesOfTheFirstDoNotLetRequestsIntoTheSecond) {
+  pause_when_idle();
+  tick(1);
+  pause_when_idle();
+  answer(AdminAction::kPause);
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_TRUE(ends_[0].ok() && pauses_.state().paused && pauses_.state().pausing);
+  EXPECT_TRUE(held_) << "a request that begins now never ends";
+  tick(2);
+  answer(AdminAction::kPause);
+  ASSERT_EQ(ends_.size(), 2u);
+  EXPECT_TRUE(ends_[1].ok() && !held_ && pauses_.state().paused && !pauses_.state().pausing);
+}
+
+TEST_F(PausesTest, TwoAtOnceBothEnd) {
+  meanwhile_ = [this] { pause_when_idle(); };
+  pause_when_idle();
+  ASSERT_EQ(ends_.size(), 1u);
+  EXPECT_TRUE(ends_[0].code() == StatusCode::kCancelled && held_ && pauses_.state().pausing);
+  tick(1);
+  answer(AdminAction::kPause);
+  EXPECT_TRUE(ends_.size() == 2 && ends_[1].ok() && !held_);
+}
+
+// The tick has asked what is in flight for the wait before.
+TEST_F(PausesTest, ATickPausesNoOtherWaitThanItLookedAt) {
+  pause_when_idle();
+  meanwhile_ = [this] { pause_when_idle(); };
+  tick(1);
+  EXPECT_TRUE(!asked_ && held_ && pauses_.state().pausing);
+  tick(2);
+  answer(AdminAction::kPause);
+  EXPECT_TRUE(ends_.size() == 2 && ends_[0].code() == StatusCode::kCancelled && ends_[1].ok() && !held_);
 }
 
 TEST_F(PausesTest, AStageThatDoesNotPauseIsReported) {
