@@ -7,6 +7,7 @@
 #include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/tool_history.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -139,7 +140,7 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
 
 // The messages with the changed contents and the calls as the template wants them, the keys in the client's sequence.
 Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
-  nlohmann::ordered_json out = nlohmann::ordered_json::parse(text)["messages"];
+  nlohmann::ordered_json out = std::move(parse_ordered_json(text)["messages"]);
   for (std::size_t i = 0; i < messages.size(); ++i) {
     nlohmann::ordered_json content = messages[i]["content"];
     if (out[i]["content"] != content) out[i]["content"] = std::move(content);

@@ -6,6 +6,7 @@
 
 #include "api/structural_tag_field.h"
 #include "api/unserved_fields.h"
+#include "base/ordered_json.h"
 #include "wire/limits.h"
 
 namespace millrace::api {
@@ -81,7 +82,7 @@ Status GrammarReader::read_schema(const Json& object, const FieldPath& at, const
     return invalid_argument("{} is of type {}; wanted an object or a string with one", path.name,
                             json_type_name(*value));
   }
-  const auto ordered = nlohmann::ordered_json::parse(text_);
+  const auto ordered = parse_ordered_json(text_);
   return add(GrammarKind::kJsonSchema, ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)).dump(), path);
 }
 
@@ -125,9 +126,9 @@ Status GrammarReader::read_tags(const Json& object, const FieldPath& at, const c
   if (value->is_string()) {
     const auto& text = value->get_ref<const std::string&>();
     RETURN_IF_ERROR(parse_json(text).status().with_prefix(path.name));
-    return add_tags(nlohmann::ordered_json::parse(text), path);
+    return add_tags(parse_ordered_json(text), path);
   }
-  const auto ordered = nlohmann::ordered_json::parse(text_);
+  const auto ordered = parse_ordered_json(text_);
   return add_tags(ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)), path);
 }
 

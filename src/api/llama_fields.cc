@@ -8,6 +8,7 @@
 #include "api/routes.h"
 #include "api/tool_fields.h"
 #include "api/unserved_fields.h"
+#include "base/ordered_json.h"
 #include "wire/limits.h"
 
 namespace millrace::api {
@@ -32,16 +33,16 @@ Status with_llama_name(const Status& status, const Json& body) {
 Status translate_bias(OrderedJson& completion) {
   const auto given = completion.find("logit_bias");
   if (given == completion.end() || !given->is_array()) return ok_status();
-  OrderedJson biases = OrderedJson::object();
+  Json biases = Json::object();  // searched at each pair, so not an ordered one
   for (std::size_t i = 0; i < given->size(); ++i) {
     const OrderedJson& pair = (*given)[i];
     if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_unsigned()) {
       return error(StatusCode::kUnsupported, "logit_bias[{}] is {}; wanted a token id and a number or false", i,
                    pair.dump().substr(0, 64));
     }
-    biases[pair[0].dump()] = pair[1] == false ? OrderedJson(-kMaxLogitBias) : pair[1];
+    biases[pair[0].dump()] = pair[1] == false ? Json(-kMaxLogitBias) : Json(pair[1]);
   }
-  *given = std::move(biases);
+  *given = OrderedJson(biases);
   return ok_status();
 }
 
@@ -54,7 +55,7 @@ void drop_absent(OrderedJson& completion) {
 }
 
 Result<OrderedJson> translate(const std::string& text) {
-  auto completion = OrderedJson::parse(text);
+  auto completion = parse_ordered_json(text);
   for (const char* key : {"prompt", "repeat_last_n", "n_probs"}) completion.erase(key);
   drop_absent(completion);
   RETURN_IF_ERROR(translate_bias(completion));

@@ -134,12 +134,13 @@ Status HistoryReader::add(const Json& message, const OrderedJson& ordered, const
   }
   if (!content->is_array()) return wrong_type(name + ".content", *content, "a string or an array of blocks");
   if (content->empty() && turn_.content.empty()) turn_.content.add_text("");
+  const OrderedJson& blocks = ordered["content"];  // outside of the loop: a search of all keys
   for (std::size_t i = 0; i < content->size(); ++i) {
     const Json& block = (*content)[i];
     const std::string block_name = fmt::format("{}.content[{}]", name, i);
     ASSIGN_OR_RETURN(const std::string type, read_block_type(block, block_name));
     RETURN_IF_ERROR(role == "user" ? add_user_block(block, type, block_name)
-                                   : add_assistant_block(block, ordered["content"][i], type, block_name));
+                                   : add_assistant_block(block, blocks[i], type, block_name));
   }
   return ok_status();
 }
@@ -173,8 +174,9 @@ Status translate_history(const Json& body, const OrderedJson& ordered, MediaPart
   if (messages->empty() || messages->size() > kMaxMessages) {
     return invalid_argument("messages has {} entries; wanted 1 to {}", messages->size(), kMaxMessages);
   }
+  const OrderedJson& ordered_messages = ordered["messages"];  // outside of the loop: a search of all keys
   for (std::size_t i = 0; i < messages->size(); ++i) {
-    RETURN_IF_ERROR(reader.add((*messages)[i], ordered["messages"][i], fmt::format("messages[{}]", i)));
+    RETURN_IF_ERROR(reader.add((*messages)[i], ordered_messages[i], fmt::format("messages[{}]", i)));
   }
   return reader.finish(chat);
 }

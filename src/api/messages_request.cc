@@ -12,6 +12,7 @@
 #include "api/sampling_fields.h"
 #include "api/translated_chat.h"
 #include "api/unserved_fields.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -98,7 +99,7 @@ Result<ChatBody> translate_messages(const Json& body, const std::string& text, c
                                     MediaParts& media) {
   RETURN_IF_ERROR(refuse_unserved_messages(body));
   RETURN_IF_ERROR(refuse_audio_output(body));
-  const auto ordered = OrderedJson::parse(text);
+  const auto ordered = parse_ordered_json(text);
   OrderedJson chat = OrderedJson::object();
   RETURN_IF_ERROR(translate_history(body, ordered, media, chat));
   for (const char* key : kSameFields) copy_field(ordered, key, chat);

@@ -1,6 +1,7 @@
 // What a request to /v1/messages becomes as a chat.
 #include "api/messages_request.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -40,6 +41,16 @@ TEST(MessagesRequest, TurnsOfOneRoleAreOne) {
   EXPECT_EQ(messages(R"([{"role":"user","content":"a"},{"role":"assistant","content":"b"},)"
                      R"({"role":"assistant","content":"c"},{"role":"user","content":""}])"),
             R"([{"role":"user","content":"a"},{"role":"assistant","content":"b\nc"},{"role":"user","content":""}])");
+}
+
+// With a search of the message's keys at each of its blocks this takes minutes.
+TEST(MessagesRequest, ManyBlocksBesideManyKeys) {
+  std::string list = R"([{"role":"assistant")";
+  for (int i = 0; i < 100'000; ++i) list += fmt::format(R"(,"k{}":0)", i);
+  list += R"(,"content":[{"type":"text","text":"a"})";
+  for (int i = 0; i < 100'000; ++i) list += R"(,{"type":"redacted_thinking"})";
+  list += R"(]},{"role":"user","content":"b"}])";
+  EXPECT_EQ(messages(list), R"([{"role":"assistant","content":"a"},{"role":"user","content":"b"}])");
 }
 
 TEST(MessagesRequest, TheSystemPromptComesFirst) {

@@ -89,9 +89,10 @@ Status translate_tools(const Json& body, const OrderedJson& ordered, OrderedJson
       return invalid_argument("tools has {} entries; wanted at most {}", tools->size(), wire::kMaxTools);
     }
     OrderedJson& out = chat["tools"] = OrderedJson::array();
+    const OrderedJson& ordered_tools = ordered["tools"];  // outside of the loop: a search of all keys
     for (std::size_t i = 0; i < tools->size(); ++i) {
       RETURN_IF_ERROR(check_tool((*tools)[i], fmt::format("tools[{}]", i), names));
-      out.push_back(chat_tool(ordered["tools"][i]));
+      out.push_back(chat_tool(ordered_tools[i]));
     }
   }
   const Json* choice = json_find(body, "tool_choice");

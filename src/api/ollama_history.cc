@@ -71,9 +71,10 @@ std::string HistoryTranslator::id_of_result(const OrderedJson& message) {
   for (const char* key : {"tool_call_id", "id"}) {
     if (is_given(message, key) && message[key].is_string()) return message[key];
   }
-  const bool named = is_given(message, "tool_name") && message["tool_name"].is_string();
+  const auto name = message.find("tool_name");
+  const bool named = name != message.end() && name->is_string();
   for (auto call = open_.begin(); call != open_.end(); ++call) {
-    if (named && call->first != message["tool_name"].get_ref<const std::string&>()) continue;
+    if (named && call->first != name->get_ref<const std::string&>()) continue;
     std::string id = std::move(call->second);
     open_.erase(call);
     return id;

@@ -11,6 +11,7 @@
 #include "api/sampling_fields.h"
 #include "api/translated_chat.h"
 #include "api/unserved_fields.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -85,7 +86,7 @@ Status translate_prompt(const Json& body, const OrderedJson& ordered, const Mode
 }  // namespace
 
 Result<OllamaRequest> translate_ollama_chat(const Json& body, const std::string& text, const ModelFacts& model) {
-  const auto ordered = OrderedJson::parse(text);
+  const auto ordered = parse_ordered_json(text);
   OrderedJson chat = OrderedJson::object();
   OllamaRequest out;
   RETURN_IF_ERROR(translate_common(body, ordered, model, chat, out));
@@ -98,7 +99,7 @@ Result<OllamaRequest> translate_ollama_chat(const Json& body, const std::string&
 }
 
 Result<OllamaRequest> translate_ollama_generate(const Json& body, const std::string& text, const ModelFacts& model) {
-  const auto ordered = OrderedJson::parse(text);
+  const auto ordered = parse_ordered_json(text);
   OrderedJson chat = OrderedJson::object();
   OllamaRequest out;
   RETURN_IF_ERROR(translate_common(body, ordered, model, chat, out));

@@ -11,6 +11,7 @@
 #include "api/sampling_fields.h"
 #include "api/translated_chat.h"
 #include "api/unserved_fields.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -149,7 +150,7 @@ Result<ResponsesBody> translate_responses(const Json& body, const std::string& t
   RETURN_IF_ERROR(read_logprobs(body, out.top_logprobs));
   OrderedJson chat = OrderedJson::object();
   RETURN_IF_ERROR(translate_input(body, media, chat));
-  const auto ordered = OrderedJson::parse(text);
+  const auto ordered = parse_ordered_json(text);
   for (const char* key : kSameFields) copy_field(ordered, key, chat);
   copy_server_fields(ordered, chat);
   RETURN_IF_ERROR(translate_response_tools(body, ordered, chat));
@@ -160,7 +161,7 @@ Result<ResponsesBody> translate_responses(const Json& body, const std::string& t
 }
 
 std::string request_members(const std::string& text, const wire::SamplingParams& sampling, bool stored) {
-  const auto body = OrderedJson::parse(text);
+  const auto body = parse_ordered_json(text);
   const OrderedJson& given_text = member(body, "text");
   OrderedJson out = {
       {"background", or_else(member(body, "background"), false)},

@@ -117,9 +117,10 @@ Status translate_response_tools(const Json& body, const OrderedJson& ordered, Or
       return invalid_argument("tools has {} entries; wanted at most {}", tools->size(), wire::kMaxTools);
     }
     OrderedJson& out = chat["tools"] = OrderedJson::array();
+    const OrderedJson& ordered_tools = ordered["tools"];  // outside of the loop: a search of all keys
     for (std::size_t i = 0; i < tools->size(); ++i) {
       RETURN_IF_ERROR(check_function((*tools)[i], fmt::format("tools[{}]", i), names));
-      out.push_back(chat_function(ordered["tools"][i]));
+      out.push_back(chat_function(ordered_tools[i]));
     }
   }
   copy_field(ordered, "parallel_tool_calls", chat);

@@ -9,6 +9,7 @@
 
 #include "api/content_blocks.h"
 #include "api/reply_format.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -70,7 +71,7 @@ OrderedJson complete_item(OrderedJson item) {
 
 std::string complete_items(const Json& items) {
   OrderedJson out = OrderedJson::array();
-  for (OrderedJson& item : OrderedJson::parse(items.dump())) out.push_back(complete_item(std::move(item)));
+  for (OrderedJson& item : parse_ordered_json(items.dump())) out.push_back(complete_item(std::move(item)));
   return out.dump();
 }
 
@@ -134,9 +135,9 @@ std::size_t bytes_referred_to(const Json& body, const ResponseStore& store, int6
 OrderedJson input_items(const StoredResponse& response) {
   OrderedJson out = OrderedJson::array();
   for (const StoredResponse* turn : conversation_of(&response)) {
-    for (OrderedJson& item : OrderedJson::parse(turn->input)) out.push_back(std::move(item));
+    for (OrderedJson& item : parse_ordered_json(turn->input)) out.push_back(std::move(item));
     if (turn == &response) break;
-    OrderedJson answer = OrderedJson::parse(turn->body);
+    OrderedJson answer = parse_ordered_json(turn->body);
     for (OrderedJson& item : answer["output"]) out.push_back(std::move(item));
   }
   return out;

@@ -12,6 +12,7 @@
 #include "api/reply_format.h"
 #include "api/routes.h"
 #include "api/stored_input.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
@@ -52,7 +53,7 @@ Status cancel_response(ApiContext& context, const http::Request& /*request*/, co
                  response->id);
   }
   ResponseStore& store = context.state->responses;
-  OrderedJson cancelled = OrderedJson::parse(response->body);
+  OrderedJson cancelled = parse_ordered_json(response->body);
   cancelled["status"] = "cancelled";
   if (store.end_running(response->id, cancelled.dump(), unix_seconds())) context.state->live.abort(response->id);
   const StoredResponsePtr now = store.find(response->id, unix_seconds());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "text/tools/tool_call.h"
 
 namespace millrace::api {
@@ -51,7 +52,7 @@ OrderedJson call_schema(const OrderedJson& function, const ForcedCall& forced, c
 }  // namespace
 
 std::string forced_call_schema(const Json& tools, const std::string& text, const ForcedCall& forced) {
-  const OrderedJson ordered = OrderedJson::parse(text)["tools"];
+  const OrderedJson ordered = parse_ordered_json(text)["tools"];
   const std::string root = forced.single ? "" : "/items";
   OrderedJson calls = OrderedJson::array();
   const bool several = forced.name.empty() && tools.size() > 1;
@@ -135,7 +136,7 @@ OrderedJson mistral_tags(const OrderedJson& tools) {
 }  // namespace
 
 std::string guarded_calls(const std::string& text, wire::ToolDialect dialect) {
-  const OrderedJson tools = OrderedJson::parse(text)["tools"];
+  const OrderedJson tools = parse_ordered_json(text)["tools"];
   OrderedJson source;
   if (dialect == wire::ToolDialect::kMistral) {
     source["triggers"] = OrderedJson::array({"[TOOL_CALLS]"});

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "base/ordered_json.h"
 #include "wire/output_parsing.h"
 
 namespace millrace::api {
@@ -45,7 +46,7 @@ void rewrite_arguments(OrderedJson& function, const ToolHistoryForm& form) {
   if (text.empty()) {
     arguments = OrderedJson::object();
   } else if (const auto checked = parse_json(text); checked.ok() && checked->is_object()) {
-    arguments = OrderedJson::parse(text);
+    arguments = parse_ordered_json(text);
   }
 }
 

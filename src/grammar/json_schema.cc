@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/json.h"
+#include "base/ordered_json.h"
 #include "grammar/json_formats.h"
 #include "grammar/json_numbers.h"
 #include "grammar/json_rewrite.h"
@@ -440,7 +441,7 @@ Result<Rules> parse_json_schema(std::string_view schema) {
   if (schema.find("\"\\u0001") != schema.npos) {
     return invalid_argument("the schema has a text that begins with U+0001; wanted none");
   }
-  const Schema root = Schema::parse(schema);
+  const Schema root = parse_ordered_json(schema);
   return SchemaCompiler(root).compile(root);
 }
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
+#include "base/ordered_json.h"
 #include "grammar/free_text.h"
 #include "grammar/json_schema.h"
 
@@ -145,7 +146,7 @@ Result<Rules> parse_structural_tag(std::string_view source, const std::vector<st
   const Result<Json> checked = parse_json(source, kMaxSchemaNesting);
   if (!checked.ok()) return checked.status().with_prefix("the tags");
   if (!checked->is_object()) return invalid_argument("the tags are no object; wanted one");
-  return TagReader(markers).read(OrderedJson::parse(source), start);
+  return TagReader(markers).read(parse_ordered_json(source), start);
 }
 
 }  // namespace millrace::grammar

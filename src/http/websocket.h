@@ -5,7 +5,8 @@
 // whose responder is one as any other: the engine's sinks need not know that it is no HTTP response.
 //
 // Thread safety: a WebSocket's functions from any thread. The handler's functions run on the io thread, and
-// on_message() on the bodies thread where the message is over Limits::inline_body_bytes; the others may run meanwhile.
+// on_message() on the bodies thread where the message is over Limits::inline_body_bytes. on_drain() may run meanwhile;
+// an on_close() that is due comes behind it, on the bodies thread.
 #pragma once
 
 #include <cstdint>

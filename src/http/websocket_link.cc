@@ -151,14 +151,32 @@ void WebSocketLink::handle(std::string text) {
     return read_again();
   }
   const std::shared_ptr<void> counted(nullptr, [held, bytes](void*) { held->fetch_sub(bytes); });
-  // reading_ stays set until the work is done, so messages come to the handler one at a time. finish() may run
-  // meanwhile: on_message() then comes behind on_close(), and a handler has to allow for that; `handler` keeps it
-  // alive.
+  // reading_ stays set until the work is done, so messages come to the handler one at a time. finish() may run before
+  // it, when the message is dropped, or meanwhile.
   auto work = [self = shared_from_this(), handler = handler_, text = std::move(text), counted]() mutable {
+    if (!self->begin_aside()) return;
     guarded([&] { handler->on_message(std::move(text)); });
-    self->hub_->post([self] { self->read_again(); });
+    if (self->end_aside()) {
+      self->hub_->post([self] { self->read_again(); });
+    } else {
+      guarded([&] { handler->on_close(); });  // which finish() has left to this thread
+    }
   };
   context_.dispatcher.run_aside(std::move(work));
+}
+
+// False: the connection is gone, and so is the handler.
+bool WebSocketLink::begin_aside() {
+  std::lock_guard lock(mutex_);
+  handling_aside_ = !gone_;
+  return handling_aside_;
+}
+
+// False: the connection is gone.
+bool WebSocketLink::end_aside() {
+  std::lock_guard lock(mutex_);
+  handling_aside_ = false;
+  return !gone_;
 }
 
 void WebSocketLink::read_again() {
@@ -325,9 +343,11 @@ void WebSocketLink::finish() {
   if (std::exchange(done_, true)) return;
   std::vector<OpenStream> streams;
   std::deque<Message> dropped;
+  bool handling_aside = false;
   {
     std::lock_guard lock(mutex_);
     gone_ = true;
+    handling_aside = handling_aside_;
     streams.swap(streams_);
     dropped.swap(queue_);
     unread_ = 0;
@@ -339,7 +359,8 @@ void WebSocketLink::finish() {
   }
   // The handler has a reference to this object, and this one to it: taking it out breaks the circle.
   const std::shared_ptr<WebSocketHandler> handler = std::move(handler_);
-  guarded([&] { handler->on_close(); });
+  // Behind an on_message() that the bodies thread runs now, on that thread: no waiting here, where all streams are.
+  if (!handling_aside) guarded([&] { handler->on_close(); });
   on_change_();
 }
 

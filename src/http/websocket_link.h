@@ -72,6 +72,8 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
   void read_next();
   void on_read();
   void handle(std::string text);
+  bool begin_aside();
+  bool end_aside();
   void read_again();
   void take_stream(const std::shared_ptr<Exchange>& answer);
   void end_stream(const std::shared_ptr<Exchange>& answer);
@@ -100,6 +102,7 @@ class WebSocketLink : public WebSocket, public std::enable_shared_from_this<WebS
   std::vector<OpenStream> streams_;
   std::optional<std::pair<CloseCode, std::string>> close_wanted_;
   bool gone_ = false;
+  bool handling_aside_ = false;  // the bodies thread is in on_message()
 };
 
 // Of the session's socket.

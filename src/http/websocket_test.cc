@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <mutex>
@@ -24,7 +25,8 @@ class TestHandler : public WebSocketHandler {
   struct Seen {
     std::mutex mutex;
     std::condition_variable changed;
-    int opened = 0, closed = 0, drained = 0, ended = 0, gone = 0;
+    int opened = 0, closed = 0, drained = 0, ended = 0, gone = 0, waiting = 0, released = 0;
+    int misplaced = 0;  // on_message() behind on_close() or beside it
     ResponderPtr responder;
     void note(int& count) {
       std::lock_guard lock(mutex);
@@ -45,6 +47,14 @@ class TestHandler : public WebSocketHandler {
     seen_->note(seen_->opened);
   }
   void on_message(std::string text) override {
+    if (closed_) seen_->note(seen_->misplaced);
+    if (text.starts_with("wait ")) {
+      in_message_ = true;
+      seen_->note(seen_->waiting);
+      seen_->wait(seen_->released, 1);
+      in_message_ = false;
+      return socket_->send("waited");
+    }
     if (text == "close") return socket_->close(CloseCode::kNormal, "as asked");
     if (text == "throw") throw std::runtime_error("as asked");
     if (text.starts_with("echo ")) return socket_->send(text.substr(5));
@@ -67,14 +77,17 @@ class TestHandler : public WebSocketHandler {
     socket_->close(CloseCode::kStopping, "drained");
   }
   void on_close() override {
+    if (in_message_) seen_->note(seen_->misplaced);
+    closed_ = true;
     seen_->note(seen_->closed);
-    socket_.reset();
+    if (!in_message_) socket_.reset();
   }
 
  private:
   const std::shared_ptr<Seen> seen_;
   std::shared_ptr<WebSocket> socket_;
   const bool streams_;
+  std::atomic<bool> in_message_{false}, closed_{false};
 };
 
 class WebSocketTest : public ::testing::Test {
@@ -113,6 +126,18 @@ class WebSocketTest : public ::testing::Test {
     const testing::Reply reply = client.read_reply();
     return reply.status_line + "\n" + reply.body;
   }
+  // The io thread has come by what was sent before on other connections.
+  static void echo_often(Client& client) {
+    for (int i = 0; i < 50; ++i) {
+      client.send("echo x");
+      EXPECT_EQ(client.read(), "x");
+    }
+  }
+  // To the stream whose client has left.
+  void write_until_gone() {
+    while (seen->responder->write("more\n")) std::this_thread::yield();
+    seen->wait(seen->gone, 1);
+  }
   static std::string head(const std::string& more, const std::string& target = "/ws") {
     return "GET " + target + " HTTP/1.1\r\nHost: localhost\r\n" + more + "Connection: close, Upgrade\r\n\r\n";
   }
@@ -142,6 +167,45 @@ TEST_F(WebSocketTest, ALargeMessageIsHandledAsideAndStillInItsTurn) {
   client.send("echo behind");
   EXPECT_EQ(client.read(), std::to_string(large.size()));
   EXPECT_EQ(client.read(), "behind");
+}
+
+TEST_F(WebSocketTest, NoMessageComesBehindTheClose) {
+  Limits limits;
+  limits.inline_body_bytes = 100;
+  start(limits);
+  const std::string pad(200, 'x');
+  Client busy(server->port()), leaves(server->port()), other(server->port());
+  leaves.send("hold");
+  leaves.send("echo x");
+  EXPECT_EQ(leaves.read(), "x");
+  busy.send("wait " + pad);
+  seen->wait(seen->waiting, 1);
+  leaves.send("size " + pad);  // behind it on the bodies thread
+  echo_often(other);
+  leaves.drop();
+  write_until_gone();
+  seen->wait(seen->closed, 1);
+  seen->note(seen->released);
+  EXPECT_EQ(busy.read(), "waited");
+  busy.send("size " + pad);
+  EXPECT_EQ(busy.read(), "205");
+  EXPECT_EQ(seen->misplaced, 0);
+}
+
+TEST_F(WebSocketTest, TheCloseWaitsForTheMessageUnderWay) {
+  Limits limits;
+  limits.inline_body_bytes = 100;
+  start(limits);
+  Client leaves(server->port()), other(server->port());
+  leaves.send("hold");
+  leaves.send("wait " + std::string(200, 'x'));
+  seen->wait(seen->waiting, 1);
+  leaves.drop();
+  write_until_gone();
+  echo_often(other);  // the io thread waits for nothing
+  seen->note(seen->released);
+  seen->wait(seen->closed, 1);
+  EXPECT_EQ(seen->misplaced, 0);
 }
 
 TEST_F(WebSocketTest, EachLineOfAStreamIsAMessage) {

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <vector>
@@ -74,8 +75,9 @@ Status BlobDownload::run(Connection& connection) {
       RETURN_IF_ERROR(open_incomplete());
       const bool resumed = size_ > 0;
       const Status status = fetch(connection);
-      // What other errors leave is kept: the next pull goes on from it.
-      if (!resumed || status.code() != StatusCode::kInvalidArgument) return status;
+      // Any other error keeps what is there, and the next pull goes on from it: a certificate that fails, a refused
+      // redirect or the page of a captive portal is no statement about these bytes.
+      if (!resumed || !unfit_) return status;
       // What was left there may have been spoilt; the hub's own bytes are another matter.
       hub_.control().note(status.message() + "; getting it from the beginning");
       ::unlink(incomplete_.c_str());
@@ -101,6 +103,7 @@ Status BlobDownload::open_incomplete() {
   if (fd_ < 0 || ::fstat(fd_, &info) != 0) return file_error(errno, incomplete_, "open");
   if (!S_ISREG(info.st_mode)) return invalid_argument("{} is no regular file; wanted one", incomplete_);
   RETURN_IF_ERROR(restart());
+  unfit_ = false;
   // Of another version of the file under the same name, or spoilt: none of it can be kept.
   if (static_cast<uint64_t>(info.st_size) > file_.size) {
     return ::ftruncate(fd_, 0) == 0 ? ok_status() : file_error(errno, incomplete_, "shorten");
@@ -164,14 +167,15 @@ Status BlobDownload::on_head(const HubAnswer& answer) {
       return invalid_argument("the hub sends {} bytes; wanted {}, as its listing has it", *answer.content_length,
                               file_.size);
     }
-    if (size_ == 0) return ok_status();
-    RETURN_IF_ERROR(restart());  // it serves no ranges
-    return ::ftruncate(fd_, 0) == 0 ? ok_status() : file_error(errno, incomplete_, "shorten");
+    skipped_ = size_;  // it serves no ranges
+    return ok_status();
   }
+  skipped_ = 0;
   const std::optional<ContentRange> range = parse_range(answer.content_range);
   // A server that ignores the range would otherwise write the beginning of the file behind itself, which only the
   // checksum at the end would find.
   if (!range || range->first != size_ || (range->total && *range->total != file_.size)) {
+    unfit_ = true;
     return invalid_argument("the hub's Content-Range is {}; wanted bytes {}-{}/{}", quoted_name(answer.content_range),
                             size_, file_.size - 1, file_.size);
   }
@@ -179,6 +183,9 @@ Status BlobDownload::on_head(const HubAnswer& answer) {
 }
 
 Status BlobDownload::on_body(std::span<const std::byte> bytes) {
+  const uint64_t known = std::min<uint64_t>(skipped_, bytes.size());
+  skipped_ -= known;
+  bytes = bytes.subspan(known);
   if (bytes.size() > file_.size - size_) {
     return invalid_argument("the hub sends over {} bytes; wanted so many, as its listing has it", file_.size);
   }
@@ -201,6 +208,7 @@ Status BlobDownload::on_body(std::span<const std::byte> bytes) {
 Status BlobDownload::finish() {
   ASSIGN_OR_RETURN(const std::string sum, digest_->finish());
   if (sum != file_.etag) {
+    unfit_ = true;
     ::unlink(incomplete_.c_str());
     return invalid_argument("{}: the bytes that came have the checksum {}; wanted {}. They are removed", what_, sum,
                             file_.etag);

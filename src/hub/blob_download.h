@@ -30,9 +30,9 @@ class BlobDownload {
   BlobDownload(const BlobDownload&) = delete;
   BlobDownload& operator=(const BlobDownload&) = delete;
 
-  // kCancelled keeps what has arrived, as do errors of the network and a full disk. kInvalidArgument: other bytes than
-  // the hub's listing has; they are removed, and the message has both checksums. Of a file that was resumed, this is
-  // found out by getting it once more from its beginning.
+  // An error keeps what has arrived, whatever it is, but for a complete file with another checksum than the hub's
+  // listing has: it is removed, and the message has both (kInvalidArgument). Of a file that was resumed, this, and a
+  // range that does not fit, have it fetched once more from its beginning.
   Status run(Connection& connection);
 
  private:
@@ -51,7 +51,9 @@ class BlobDownload {
   const Arrived arrived_;
   const std::string what_, blob_, incomplete_, lock_;
   int fd_ = -1;
-  uint64_t size_ = 0;  // of what is in the file
+  uint64_t size_ = 0;     // of what is in the file
+  uint64_t skipped_ = 0;  // bytes of the answer under way that are in the file already and have yet to come
+  bool unfit_ = false;    // what is in the file is no beginning of what the hub has
   std::optional<Digest> digest_;
 };
 

@@ -194,8 +194,11 @@ Result<CachedModel> Pull::run() {
   // Two rounds: the names of the shards stand in the index, which the first one brings.
   if (selection_.shards_by_index) {
     const std::size_t small = files_.size();
-    ASSIGN_OR_RETURN(const std::set<std::string> shards,
-                     read_shard_index(cache_.blob(name_, repository_.find(kSafetensorsIndex)->etag)));
+    // Of files_, not of the listing, which may lack the checksum.
+    const auto index = std::find_if(files_.begin(), files_.end(),
+                                    [](const RemoteFile& file) { return file.name == kSafetensorsIndex; });
+    CHECK(index != files_.end());  // select_files() takes it
+    ASSIGN_OR_RETURN(const std::set<std::string> shards, read_shard_index(cache_.blob(name_, index->etag)));
     for (const std::string& shard : shards) RETURN_IF_ERROR(add_file(connection, shard));
     RETURN_IF_ERROR(check_space());
     RETURN_IF_ERROR(fetch(small));

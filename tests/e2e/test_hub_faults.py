@@ -74,6 +74,34 @@ def test_a_server_without_ranges_is_read_from_the_beginning(hub, weights, tmp_pa
     assert ranges_of(hub) == [None, f"bytes={3 * MIB}-"]
 
 
+def test_a_server_without_ranges_takes_nothing_away(hub, weights, tmp_path):
+    hub.ranges = False
+    weights.cuts = [3 * MIB] + [MIB] * 10
+    expect_error(hub, tmp_path, 1, "attempts")
+    assert incomplete(hub, tmp_path).read_bytes() == weights.data[:3 * MIB]
+    weights.cuts = []
+    expect_whole(hub, tmp_path)
+
+
+@pytest.mark.parametrize("fault", [400, 410, "redirect", "length"])
+def test_a_fault_that_says_nothing_about_the_bytes_keeps_what_came(hub, weights, tmp_path, fault):
+    weights.cuts = [3 * MIB] + [0] * 10
+    expect_error(hub, tmp_path, 1, "attempts")
+    weights.cuts = []
+    if fault == "length":  # a captive portal: a page, whatever was asked for
+        weights.sent, hub.ranges = b"Please log in.", False
+        expect_error(hub, tmp_path, 2, "sends 14 bytes", str(len(weights.data)))
+        weights.sent, hub.ranges = weights.data, True
+    else:
+        weights.answers = [(302, {"Location": "ftp://127.0.0.1/x"}) if fault == "redirect" else (fault, {})] * 2
+        expect_error(hub, tmp_path, 2, "redirects to" if fault == "redirect" else f"the hub answered {fault}")
+        weights.answers = []
+    assert incomplete(hub, tmp_path).read_bytes() == weights.data[:3 * MIB]
+    hub.requests.clear()
+    expect_whole(hub, tmp_path)
+    assert ranges_of(hub) == [f"bytes={3 * MIB}-"]
+
+
 def test_cuts_without_progress_end(hub, weights, tmp_path):
     weights.cuts = [3 * MIB] + [1000] * 10
     expect_error(hub, tmp_path, 1, NAME, "5 attempts were made")

@@ -7,6 +7,7 @@
 #include "api/realtime/members.h"
 #include "api/realtime/server_events.h"
 #include "api/sampling_fields.h"
+#include "base/ordered_json.h"
 #include "base/utf8.h"
 
 namespace millrace::api {
@@ -84,7 +85,7 @@ void RealtimeSession::on_message(std::string text) {
 }
 
 // The event under way once more, with its keys in the client's sequence, which templates show of tools.
-nlohmann::ordered_json RealtimeSession::ordered_event() const { return nlohmann::ordered_json::parse(text_); }
+nlohmann::ordered_json RealtimeSession::ordered_event() const { return parse_ordered_json(text_); }
 
 Status RealtimeSession::handle(const Json& event) {
   ASSIGN_OR_RETURN(const std::string type, read_block_string(event, "type", "event"));

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "base/file_descriptor.h"
 #include "base/log.h"
@@ -117,6 +118,11 @@ Status check_folder(const std::string& path) {
 
 }  // namespace
 
+PageFolder::PageFolder(std::string path, uint64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {
+  std::random_device random;
+  writer_ = uint64_t{random()} << 32 | random();
+}
+
 Result<std::unique_ptr<PageFolder>> PageFolder::open(std::string path, uint64_t max_bytes) {
   std::error_code problem;
   // Folders above it with the umask's mode, it itself with 0700.
@@ -166,25 +172,26 @@ Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes)
   // Pages with the same name have the same bytes, whichever process has computed them.
   if (contains(name.digest)) return ok_status();
   const std::string path = file_of(name.digest);
-  // In the folder itself, so that rename() does not cross file systems. The process number keeps the
-  // processes of one pid namespace apart.
-  const std::string unfinished = fmt::format("{}/{}{}-{}", path_, kUnfinished, ::getpid(), written_++);
+  // In the folder itself, so that rename() does not cross file systems. Random, as the process number would not keep
+  // containers apart: each one's server may be process 1, and so may the one before it that a crash has ended.
+  const std::string unfinished = fmt::format("{}/{}{:016x}-{}", path_, kUnfinished, writer_, written_++);
+  FileDescriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
+  // Nothing to remove: a file of that name would be another process's, which may be writing it.
+  if (!file.valid()) return error(StatusCode::kUnavailable, "{}: {}", unfinished, std::strerror(errno));
   const auto failed = [&](const std::string& what) {
     // unlink() below may set it anew.
     const int reason = errno;
     ::unlink(unfinished.c_str());
     return error(StatusCode::kUnavailable, "{}: {}", what, std::strerror(reason));
   };
-  {
-    const FileDescriptor file(::open(unfinished.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-    // Not synced: a page that is lost in a crash is computed again, and one that is torn has a wrong checksum.
-    const Header header = header_of(name, bytes);
-    if (!file.valid() || !write_all(file.get(), &header, sizeof header) ||
-        !write_all(file.get(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
-        !write_all(file.get(), bytes.data(), bytes.size())) {
-      return failed(unfinished);
-    }
+  // Not synced: a page that is lost in a crash is computed again, and one that is torn has a wrong checksum.
+  const Header header = header_of(name, bytes);
+  if (!write_all(file.get(), &header, sizeof header) ||
+      !write_all(file.get(), name.tokens.data(), name.tokens.size() * sizeof(int32_t)) ||
+      !write_all(file.get(), bytes.data(), bytes.size())) {
+    return failed(unfinished);
   }
+  file.reset();
   const std::string folder = path.substr(0, path.rfind('/'));
   if (::mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) return failed(folder);
   // Readers see all of the file or none of it (rename(2)).

@@ -49,14 +49,15 @@ class PageFolder {
   const std::string& path() const { return path_; }
 
  private:
-  PageFolder(std::string path, uint64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {}
+  PageFolder(std::string path, uint64_t max_bytes);
   std::string file_of(const BlockDigest& digest) const;
   void tidy();  // counts the files, and removes the oldest above the limit
 
   const std::string path_;
   const uint64_t max_bytes_;
   std::atomic<uint64_t> bytes_{0};
-  uint64_t written_ = 0;  // files, by this process
+  uint64_t writer_ = 0;   // random: this object among all that write to the folder
+  uint64_t written_ = 0;  // files, by this object
 };
 
 }  // namespace millrace::kv_disk

@@ -161,6 +161,18 @@ TEST_F(PageFolderTest, WhatAProcessLeftUnfinishedIsRemovedLater) {
   EXPECT_FALSE(fs::exists(stale));
 }
 
+// Two containers with one folder: each server is process 1, and none may take the other's file for its own.
+TEST_F(PageFolderTest, AProcessOfTheSameNumberCostsNothing) {
+  auto folder = open();
+  std::vector<std::string> others;
+  for (int i = 0; i < 3; ++i) others.push_back(fmt::format("{}/unfinished-{}-{}", path_, ::getpid(), i));
+  for (const std::string& file : others) std::ofstream(file) << "x";
+  const Status saved = folder->write(name(1), page(1));
+  EXPECT_TRUE(saved.ok()) << saved.to_string();
+  EXPECT_TRUE(folder->contains(name(1).digest));
+  for (const std::string& file : others) EXPECT_TRUE(fs::exists(file)) << file;
+}
+
 TEST_F(PageFolderTest, FoldersThatOthersMayReadAreRefused) {
   open();
   ::chmod(path_.c_str(), 0750);
