@@ -22,14 +22,13 @@ uint64_t random_session() {
 // The coordinator's way to stages and to the child processes.
 class Instance::Env : public CoordinatorEnv {
  public:
-  Env(Instance& owner, std::unique_ptr<AbortPublisher> aborts) : owner_(owner), aborts_(std::move(aborts)) {}
+  explicit Env(Instance& owner) : owner_(owner) {}
   std::shared_ptr<Outbox> open(const std::string& endpoint) override {
     auto outbox = owner_.network_->connect(endpoint);
     if (outbox.ok()) return std::move(outbox).value();
     LOG_WARNING("{}", outbox.status().message());
     return nullptr;
   }
-  void hint_abort(ReqId id) override { aborts_->publish(id); }
   void joined(const ReplicaView& replica) override {
     if (owner_.lead_->engine) owner_.lead_->engine->weights()->on_joined(replica.stage, replica.replica);
   }
@@ -42,7 +41,6 @@ class Instance::Env : public CoordinatorEnv {
 
  private:
   Instance& owner_;
-  std::unique_ptr<AbortPublisher> aborts_;
 };
 
 Instance::Instance(PipelineSpec spec, Library library) : spec_(std::move(spec)), library_(std::move(library)) {}
@@ -79,9 +77,8 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
 
 Status Instance::add_coordinator(CoordinatorOptions options) {
   ASSIGN_OR_RETURN(auto inbox, network_->bind_coordinator());
-  ASSIGN_OR_RETURN(auto aborts, network_->bind_aborts());
   ASSIGN_OR_RETURN(lead_->relays, network_->relays(spec_.relay));
-  lead_->env = std::make_unique<Env>(*this, std::move(aborts));
+  lead_->env = std::make_unique<Env>(*this);
   options.session = random_session();
   if (spec_.lease_ms > 0) options.lease_ms = spec_.lease_ms;
   options.self = network_->self(kCoordinatorStage, 0, 1);

@@ -17,7 +17,6 @@ constexpr uint64_t kLogged = 100;  // of each kind, then silence: a hostile peer
 
 std::array<std::atomic<uint64_t>, kBadFrameReasons> g_bad_frames{};
 std::array<std::atomic<uint64_t>, kLinkEvents> g_links{};
-std::atomic<uint64_t> g_dropped_hints{0};
 struct Refused {
   std::optional<int64_t> logged_ms;
   uint64_t unlogged = 0;  // since then
@@ -83,13 +82,10 @@ void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms) {
               peer.empty() ? "an unknown address" : peer, link_event_name(event));
 }
 
-void count_dropped_hint() { g_dropped_hints.fetch_add(1); }
-
 ControlCounters control_counters() {
   ControlCounters out;
   for (std::size_t i = 0; i < kBadFrameReasons; ++i) out.bad_frames[i] = g_bad_frames[i].load();
   for (std::size_t i = 0; i < kLinkEvents; ++i) out.links[i] = g_links[i].load();
-  out.abort_hints_dropped = g_dropped_hints.load();
   std::lock_guard lock(g_other_version_mutex);
   out.other_version_peers = g_other_version_peers.size();
   return out;
@@ -114,10 +110,6 @@ std::vector<MetricSample> control_samples() {
                  "Peers that spoke another version of the wire protocol.",
                  {},
                  static_cast<double>(now.other_version_peers)});
-  out.push_back({"control_abort_hints_dropped_total",
-                 "Abort hints that a full queue could not take.",
-                 {},
-                 static_cast<double>(now.abort_hints_dropped)});
   return out;
 }
 

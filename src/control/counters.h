@@ -42,15 +42,13 @@ std::string_view link_event_name(LinkEvent event);  // "refused_auth"
 struct ControlCounters {
   std::array<uint64_t, kBadFrameReasons> bad_frames{};
   std::array<uint64_t, kLinkEvents> links{};
-  uint64_t abort_hints_dropped = 0;  // for a subscriber whose queue was full
   uint64_t other_version_peers = 0;  // of another wire version, kMaxOtherVersionPeers at most
 
   uint64_t of(BadFrame reason) const { return bad_frames[static_cast<std::size_t>(reason)]; }
   uint64_t of(LinkEvent event) const { return links[static_cast<std::size_t>(event)]; }
 };
 ControlCounters control_counters();
-// The same for Metrics::render(): control_bad_frames_total{reason}, control_links_total{event},
-// control_abort_hints_dropped_total.
+// The same for Metrics::render(): control_bad_frames_total{reason}, control_links_total{event}.
 std::vector<MetricSample> control_samples();
 
 void count(BadFrame reason, std::string_view detail);  // also logs the first hundred of a kind
@@ -61,6 +59,5 @@ void log_refused(LinkEvent event, const std::string& peer, int64_t now_ms);
 // A frame of another version of the wire protocol; `peer` as far as it is known. Logged once for each peer and version,
 // of which kMaxOtherVersionPeers are remembered; those beyond are counted alone.
 void count_other_version(uint64_t version, const std::string& peer);
-void count_dropped_hint();
 
 }  // namespace millrace

@@ -4,7 +4,6 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
@@ -15,10 +14,6 @@ namespace millrace {
 namespace {
 
 constexpr int kIdleWaitMs = 60'000;  // changes wake the thread; this only bounds what a lost wake-up could cost
-
-bool contains(const std::vector<uint64_t>& tokens, uint64_t token) {
-  return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
-}
 
 }  // namespace
 
@@ -53,28 +48,16 @@ void SocketService::wake() const {
   if (::write(wake_fd_, &one, sizeof one) < 0 && errno != EAGAIN) LOG_ERROR("cannot wake the control plane's thread");
 }
 
-Result<uint64_t> SocketService::add_socket(void* socket, std::function<bool(void* socket)> on_readable) {
+Status SocketService::add_socket(void* socket, std::function<bool(void* socket)> on_readable) {
   std::lock_guard lock(mutex_);
-  if (known_.size() >= kMaxWatched) {
-    return error(StatusCode::kResourceExhausted, "{} sockets are watched; wanted at most {}", known_.size(),
-                 kMaxWatched);
+  if (watched_ >= kMaxWatched) {
+    return error(StatusCode::kResourceExhausted, "{} sockets are watched; wanted at most {}", watched_, kMaxWatched);
   }
   RETURN_IF_ERROR(start());
-  const uint64_t token = next_token_++;
-  known_.push_back(token);
-  added_.push_back({token, socket, std::move(on_readable)});
+  ++watched_;
+  added_.push_back({socket, std::move(on_readable)});
   wake();
-  return token;
-}
-
-void SocketService::remove_socket(uint64_t token) {
-  std::unique_lock lock(mutex_);
-  if (!contains(known_, token)) return;
-  removed_.push_back(token);
-  wake();
-  // Until the callback is destroyed: what it names may be freed when this returns. Never called from a callback, which
-  // would wait for itself.
-  gone_.wait(lock, [&] { return !contains(known_, token); });
+  return ok_status();
 }
 
 Status SocketService::authenticate() {
@@ -86,7 +69,7 @@ Status SocketService::authenticate() {
   // Without the lock, as add_socket() takes it. ZAP allows one handler in a context (RFC 27), so the flag is set first
   // and a second caller binds none.
   Result<void*> handler = open_zap_handler(context_);
-  Status status = handler.ok() ? add_socket(*handler, answer_zap).status() : handler.status();
+  Status status = handler.ok() ? add_socket(*handler, answer_zap) : handler.status();
   if (status.ok()) return status;
   if (handler.ok()) zmq_close(*handler);
   std::lock_guard lock(mutex_);
@@ -94,27 +77,17 @@ Status SocketService::authenticate() {
   return status;
 }
 
-// Additions first: a socket that was added and removed since is closed as the others are.
-void SocketService::apply_changes(std::vector<Watched>& live) {
+void SocketService::take_added(std::vector<Watched>& live) {
   std::lock_guard lock(mutex_);
   for (Watched& added : added_) live.push_back(std::move(added));
   added_.clear();
-  if (removed_.empty()) return;
-  std::erase_if(live, [this](Watched& watched) {
-    if (!contains(removed_, watched.token)) return false;
-    zmq_close(watched.socket);
-    return true;
-  });
-  std::erase_if(known_, [this](uint64_t token) { return contains(removed_, token); });
-  removed_.clear();
-  gone_.notify_all();
 }
 
 // False when the context has ended.
 bool SocketService::wait_and_serve(std::vector<Watched>& live) {
   std::vector<zmq_pollitem_t> items{{nullptr, wake_fd_, ZMQ_POLLIN, 0}};
   for (const Watched& watched : live) items.push_back({watched.socket, 0, ZMQ_POLLIN, 0});
-  // Without the lock: add_socket() and remove_socket() write to the eventfd to end it.
+  // Without the lock: add_socket() writes to the eventfd to end it.
   if (zmq_poll(items.data(), static_cast<int>(items.size()), kIdleWaitMs) < 0) return zmq_errno() == EINTR;
   if (items[0].revents != 0) {
     uint64_t wakes;
@@ -125,27 +98,18 @@ bool SocketService::wait_and_serve(std::vector<Watched>& live) {
     zmq_close(live[i].socket);
     live[i].socket = nullptr;
   }
+  const std::size_t closed = std::erase_if(live, [](const Watched& watched) { return watched.socket == nullptr; });
   std::lock_guard lock(mutex_);
-  std::erase_if(live, [this](const Watched& watched) {
-    // Its callback goes with it, and remove_socket() may return.
-    if (watched.socket == nullptr) std::erase(known_, watched.token);
-    return watched.socket == nullptr;
-  });
-  gone_.notify_all();
+  watched_ -= closed;
   return !stopping_;
 }
 
 void SocketService::run() {
   std::vector<Watched> live;
   do {
-    apply_changes(live);
+    take_added(live);
   } while (wait_and_serve(live));
   for (Watched& watched : live) zmq_close(watched.socket);
-  std::lock_guard lock(mutex_);
-  stopping_ = true;
-  // Also where the context ended first: a thread that waits in remove_socket() has nothing left to wait for.
-  known_.clear();
-  gone_.notify_all();
 }
 
 }  // namespace millrace

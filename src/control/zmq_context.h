@@ -1,6 +1,6 @@
 // ZmqContext: the ZeroMQ library's state of one process, and what serves all its sockets: one thread that answers the
-// library's questions who may connect (control/zap.h), handles events of connections made and lost, and reads the
-// sockets of abort hints; and the table of inproc:// names.
+// library's questions who may connect (control/zap.h), and handles events of connections made and lost; and the table
+// of inproc:// names.
 //
 // The thread starts with the first socket that needs it and ends in the destructor, which waits for it and, for
 // kLingerMs at most, for the last frames. zmq.h is included by .cc files alone.

@@ -179,8 +179,7 @@ Status listen_to(ZmqContext& context, void* socket, const SocketPlan& plan) {
   if (zmq_socket_monitor(socket, address.c_str(), kEvents) != 0 || zmq_connect(reader, address.c_str()) != 0) {
     status = zmq_failure("cannot watch", address);
   } else {
-    status =
-        context.service().add_socket(reader, Listener(plan.state, plan.bind ? "" : plan.endpoint.to_string())).status();
+    status = context.service().add_socket(reader, Listener(plan.state, plan.bind ? "" : plan.endpoint.to_string()));
   }
   if (status.ok()) return status;
   zmq_socket_monitor(socket, nullptr, 0);  // while its reader is still there

@@ -1,6 +1,6 @@
 // Aborts: requests that ended before their stages were done with them. An abort is open until each replica that may
 // hold a part of the request has acknowledged it or is lost. It is sent to these again every kAbortRetryMs, at most
-// kMaxAbortTries times. (The hint bus only makes aborts faster: the acknowledgement is the truth.)
+// kMaxAbortTries times.
 //
 // A replica that joins while an abort is open is asked too: another stage may not have handled the abort yet and still
 // send it a part of the request.

@@ -186,7 +186,6 @@ void Coordinator::end(ReqId id, RequestEvent::End how, bool report, int64_t now_
   payloads_.forget(id);
   placement_.end(request->route, request->hinted_tokens);
   if (how.state != RequestState::kCompleted && request->state == RequestState::kRunning) {
-    env_.hint_abort(id);
     aborts_.open(id, request->route, connected(request->route), now_ms);
   }
   if (!report) return;

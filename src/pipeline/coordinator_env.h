@@ -22,8 +22,6 @@ class CoordinatorEnv {
   virtual ~CoordinatorEnv() = default;
   // An outbox to the process that listens there; null: the endpoint is not usable.
   virtual std::shared_ptr<Outbox> open(const std::string& endpoint) = 0;
-  // A broadcast to all stages, which may be lost.
-  virtual void hint_abort(ReqId) {}
   // A replica has a holder; its worker may still load.
   virtual void joined(const ReplicaView&) {}
   // A replica lost its holder: the supervisor restarts what is local.

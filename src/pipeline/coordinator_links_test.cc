@@ -7,27 +7,19 @@
 namespace millrace {
 namespace {
 
-// Coordinators by address: an inbox and a bus of hints each.
+// The inboxes of coordinators by address.
 struct Coordinators {
-  struct One {
-    LocalMailbox mailbox = make_local_mailbox();
-    LocalAbortBus aborts;
-  };
-  std::map<std::string, One> all;
+  std::map<std::string, LocalMailbox> all;
 
-  CoordinatorLinks::Opener opener() {
-    return {.outbox = [this](const std::string& control) -> Result<std::shared_ptr<Outbox>> {
-              if (!all.contains(control)) return error(StatusCode::kUnavailable, "no {}", control);
-              return all[control].mailbox.outbox;
-            },
-            .aborts = [this](const std::string& control,
-                             std::shared_ptr<Waker> waker) -> Result<std::unique_ptr<AbortSubscription>> {
-              if (!all.contains(control)) return error(StatusCode::kUnavailable, "no {}", control);
-              return all[control].aborts.subscribe(std::move(waker));
-            }};
+  void add(const std::string& control) { all.emplace(control, make_local_mailbox()); }
+  CoordinatorLinks::Open open() {
+    return [this](const std::string& control) -> Result<std::shared_ptr<Outbox>> {
+      if (!all.contains(control)) return error(StatusCode::kUnavailable, "no {}", control);
+      return all.at(control).outbox;
+    };
   }
   uint64_t received(const std::string& control) {
-    const auto message = all[control].mailbox.inbox->receive(0);
+    const auto message = all.at(control).inbox->receive(0);
     return message ? std::get<wire::AbortRequest>(*message).id.value : 0;
   }
 };
@@ -39,25 +31,18 @@ void send(Outbox& outbox, uint64_t id) {
 
 TEST(CoordinatorLinks, WhatIsOpenIsLedToTheNewCoordinator) {
   Coordinators coordinators;
-  coordinators.all["a"];
-  coordinators.all["b"];
-  CoordinatorLinks links("a", coordinators.opener());
+  coordinators.add("a");
+  coordinators.add("b");
+  CoordinatorLinks links("a", coordinators.open());
   const auto outbox = links.connect();
-  const auto hints = links.subscribe(nullptr);
-  ASSERT_TRUE(outbox.ok() && hints.ok());
+  ASSERT_TRUE(outbox.ok());
   send(**outbox, 1);
-  coordinators.all["a"].aborts.publish(ReqId{2});
   EXPECT_EQ(coordinators.received("a"), 1u);
-  EXPECT_EQ((*hints)->next(), ReqId{2});
 
   EXPECT_TRUE(links.move("b").ok());
   send(**outbox, 3);
-  coordinators.all["a"].aborts.publish(ReqId{4});
-  coordinators.all["b"].aborts.publish(ReqId{5});
   EXPECT_EQ(coordinators.received("a"), 0u);
   EXPECT_EQ(coordinators.received("b"), 3u);
-  EXPECT_EQ((*hints)->next(), ReqId{5});
-  EXPECT_EQ((*hints)->next(), std::nullopt);
 
   const auto later = links.connect();  // what is opened from then on is there too
   send(**later, 6);
@@ -66,8 +51,8 @@ TEST(CoordinatorLinks, WhatIsOpenIsLedToTheNewCoordinator) {
 
 TEST(CoordinatorLinks, WhereTheNewOneIsNotReachedTheOldWayStays) {
   Coordinators coordinators;
-  coordinators.all["a"];
-  CoordinatorLinks links("a", coordinators.opener());
+  coordinators.add("a");
+  CoordinatorLinks links("a", coordinators.open());
   const auto outbox = links.connect();
   ASSERT_TRUE(outbox.ok());
   EXPECT_EQ(links.move("b").code(), StatusCode::kUnavailable);
@@ -77,11 +62,9 @@ TEST(CoordinatorLinks, WhereTheNewOneIsNotReachedTheOldWayStays) {
 
 TEST(CoordinatorLinks, WhoHoldsOneMayOutliveThem) {
   Coordinators coordinators;
-  coordinators.all["a"];
-  auto links = std::make_unique<CoordinatorLinks>("a", coordinators.opener());
+  coordinators.add("a");
+  auto links = std::make_unique<CoordinatorLinks>("a", coordinators.open());
   const auto outbox = links->connect();
-  auto hints = links->subscribe(nullptr);
-  hints->reset();
   links.reset();
   send(**outbox, 1);
   EXPECT_EQ(coordinators.received("a"), 1u);

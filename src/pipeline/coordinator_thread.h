@@ -90,7 +90,6 @@ class CoordinatorThread : public Stage {
    public:
     DeferredEnv(CoordinatorThread& owner, CoordinatorEnv& inner) : owner_(owner), inner_(inner) {}
     std::shared_ptr<Outbox> open(const std::string& endpoint) override { return inner_.open(endpoint); }
-    void hint_abort(ReqId id) override { inner_.hint_abort(id); }
     void joined(const ReplicaView& replica) override;
     void lost(const ReplicaView& replica, const std::string& reason) override;
     void ticked(int64_t now_ms) override { inner_.ticked(now_ms); }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <map>
 
-#include "control/event_socket.h"
 #include "pipeline/run_dir.h"
 #include "relay/registry.h"
 
@@ -53,8 +52,11 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
   ASSIGN_OR_RETURN(const Endpoint control, parse_endpoint(spec.control));
   RETURN_IF_ERROR(network->check_far(control, listen));
   network->listen_ = listen.empty() ? host_text(control) : std::move(listen);
-  // Last: opener() names this object, which is at its final address in the unique_ptr.
-  network->links_.emplace(spec.control, network->opener());
+  // Last: it names this object, which is at its final address in the unique_ptr.
+  // A message that waited for an absent coordinator would be old when it arrives.
+  network->links_.emplace(spec.control, [self = network.get()](const std::string& control) {
+    return connect_outbox(self->zmq_, control, {.policy = BeforeConnected::kRefuse, .key = self->key()});
+  });
   return network;
 }
 
@@ -68,18 +70,6 @@ Status PipelineNetwork::check_far(const Endpoint& control, const std::string& li
       control.local() ? listen : control.to_string());
 }
 
-// A message that waited for an absent coordinator would be old when it arrives.
-CoordinatorLinks::Opener PipelineNetwork::opener() {
-  return {.outbox =
-              [this](const std::string& control) {
-                return connect_outbox(zmq_, control, {.policy = BeforeConnected::kRefuse, .key = key()});
-              },
-          .aborts =
-              [this](const std::string& control, std::shared_ptr<Waker> waker) {
-                return millrace::subscribe_aborts(zmq_, nth_endpoint(control, 1), std::move(waker), key());
-              }};
-}
-
 // Of an inbox that only this host reaches.
 std::string PipelineNetwork::inbox_endpoint(const std::string& name) const {
   return one_process_ ? "inproc://" + name : RunDir::ipc_endpoint(run_dir_, name);
@@ -89,16 +79,8 @@ std::string PipelineNetwork::coordinator_endpoint() const {
   return over_hosts_ ? control_ : inbox_endpoint(kCoordinatorStage);
 }
 
-std::string PipelineNetwork::aborts_endpoint() const {
-  return over_hosts_ ? nth_endpoint(control_, 1) : inbox_endpoint("aborts");
-}
-
 Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_coordinator() {
   return bind_inbox(zmq_, coordinator_endpoint(), key());
-}
-
-Result<std::unique_ptr<AbortPublisher>> PipelineNetwork::bind_aborts() {
-  return bind_abort_publisher(zmq_, aborts_endpoint(), key());
 }
 
 Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_stage(const std::string& stage, uint32_t replica,
@@ -119,11 +101,6 @@ Result<std::unique_ptr<Inbox>> PipelineNetwork::bind_direct(const std::string& s
 Result<std::shared_ptr<Outbox>> PipelineNetwork::connect_coordinator() {
   if (links_) return links_->connect();
   return connect_outbox(zmq_, coordinator_endpoint(), {.policy = BeforeConnected::kKeep, .key = key()});
-}
-
-Result<std::unique_ptr<AbortSubscription>> PipelineNetwork::subscribe_aborts(std::shared_ptr<Waker> waker) {
-  if (links_) return links_->subscribe(std::move(waker));
-  return millrace::subscribe_aborts(zmq_, aborts_endpoint(), std::move(waker), key());
 }
 
 Status PipelineNetwork::move_coordinator(const std::string& control) {

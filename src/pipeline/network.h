@@ -1,6 +1,5 @@
-// PipelineNetwork: how the processes of a pipeline reach each other: inboxes, outboxes, the broadcast of aborts,
-// relays, and who this process is. The same for the server, for its child processes and for those that join from
-// another host.
+// PipelineNetwork: how the processes of a pipeline reach each other: inboxes, outboxes, relays, and who this
+// process is. The same for the server, for its child processes and for those that join from another host.
 //
 // A pipeline whose stages are all threads of this process speaks inproc://: messages move and nothing is encoded. One
 // with child processes speaks ipc:// in the instance's private folder. One with stages on other hosts speaks tcp://,
@@ -15,7 +14,6 @@
 #include <string>
 
 #include "base/status.h"
-#include "control/abort_bus.h"
 #include "control/endpoint.h"
 #include "control/shared_key.h"
 #include "control/zmq_mailbox.h"
@@ -37,14 +35,12 @@ class PipelineNetwork {
 
   // The coordinator's side.
   Result<std::unique_ptr<Inbox>> bind_coordinator();
-  Result<std::unique_ptr<AbortPublisher>> bind_aborts();
   // A stage's side; the endpoint is the inbox's.
   Result<std::unique_ptr<Inbox>> bind_stage(const std::string& stage, uint32_t replica, uint64_t incarnation);
   // The same beside it, for rows of a layer split or for KV pages, which go from stage to stage without a loop.
   Result<std::unique_ptr<Inbox>> bind_direct(const std::string& stage, uint32_t replica, uint64_t incarnation);
   Result<std::shared_ptr<Outbox>> connect_coordinator();
-  Result<std::unique_ptr<AbortSubscription>> subscribe_aborts(std::shared_ptr<Waker> waker);
-  // Over hosts: the coordinator is at "tcp://10.0.0.1:30100" from now on, and what the two functions above have opened
+  // Over hosts: the coordinator is at "tcp://10.0.0.1:30100" from now on, and what connect_coordinator() has opened
   // leads there. kInvalidArgument for what can be none.
   Status move_coordinator(const std::string& control);
   // An outbox to the inbox that has this endpoint.
@@ -60,11 +56,9 @@ class PipelineNetwork {
  private:
   PipelineNetwork() = default;
   Status check_far(const Endpoint& control, const std::string& listen) const;
-  CoordinatorLinks::Opener opener();
   const SharedKey* key() const { return key_ ? &*key_ : nullptr; }
   std::string inbox_endpoint(const std::string& name) const;
   std::string coordinator_endpoint() const;
-  std::string aborts_endpoint() const;
 
   ZmqContext zmq_;
   std::string run_dir_, control_, listen_;

@@ -115,7 +115,6 @@ Status StageHost::add(StageLoopConfig config, const Library& library, PipelineNe
   ASSIGN_OR_RETURN(env.inbox, network.bind_stage(config.self.stage, config.self.replica, config.self.incarnation));
   ASSIGN_OR_RETURN(env.coordinator, network.connect_coordinator());
   ASSIGN_OR_RETURN(env.relays, network.relays(config.spec.relay));
-  ASSIGN_OR_RETURN(env.aborts, network.subscribe_aborts(env.inbox->waker()));
   // The network outlives the host, see make().
   env.connect = [&network](const wire::Peer& peer) { return network.connect(peer.endpoint); };
   if (config.spec.layers) {

@@ -99,34 +99,18 @@ Result<std::unique_ptr<StageLoopStage>> StageLoopStage::make(StageLoopConfig con
   };
   const std::string name = spec.name;  // the next line takes the config
   ASSIGN_OR_RETURN(std::unique_ptr<StageLoop> loop, StageLoop::make(std::move(config), library, std::move(loop_env)));
-  std::unique_ptr<StageLoopStage> stage(
-      new StageLoopStage(name, std::move(env.inbox), std::move(env.aborts), std::move(loop), host_view));
+  std::unique_ptr<StageLoopStage> stage(new StageLoopStage(name, std::move(env.inbox), std::move(loop), host_view));
   *self = stage.get();
   return stage;
 }
 
-StageLoopStage::StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox,
-                               std::unique_ptr<AbortSubscription> aborts, std::unique_ptr<StageLoop> loop,
+StageLoopStage::StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox, std::unique_ptr<StageLoop> loop,
                                const loop::WorkerHost* host)
-    : thread_name_(for_ever(name)),
-      inbox_(std::move(inbox)),
-      aborts_(std::move(aborts)),
-      loop_(std::move(loop)),
-      host_(host) {}
+    : thread_name_(for_ever(name)), inbox_(std::move(inbox)), loop_(std::move(loop)), host_(host) {}
 
 StageLoopStage::~StageLoopStage() {
   const StageLoopStage* self = this;
   process_reporter.compare_exchange_strong(self, nullptr);
-}
-
-// A hint does what the abort itself does, only sooner: it overtakes what waits in the inbox. One that overtakes even
-// its request leaves a tombstone, at which the request ends.
-void StageLoopStage::handle_hints() {
-  for (int count = 0; aborts_ && count < kMaxMessagesPerTick; ++count) {
-    const std::optional<ReqId> id = aborts_->next();
-    if (!id) return;
-    loop_->handle(wire::AbortRequest{*id}, monotonic_ms());
-  }
 }
 
 // Until none waits, or the loop's time is over.
@@ -150,7 +134,6 @@ void StageLoopStage::run() {
   while (!loop_->ended() && !stop_requested()) {
     const int64_t wait_ms = std::clamp<int64_t>(wake_ms - monotonic_ms(), 0, kStopPollMs);
     std::optional<wire::Message> message = inbox_->receive(static_cast<int>(wait_ms));
-    handle_hints();
     handle(std::move(message));
     if (const int64_t limit_ms = drain_ms_.exchange(-1, std::memory_order_acq_rel); limit_ms >= 0) {
       loop_->drain(monotonic_ms(), limit_ms);

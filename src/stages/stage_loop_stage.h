@@ -11,7 +11,7 @@
 #include <atomic>
 #include <memory>
 
-#include "control/abort_bus.h"
+#include "control/mailbox.h"
 #include "stages/library.h"
 #include "stages/stage.h"
 #include "stages/stage_loop.h"
@@ -29,8 +29,6 @@ struct StageLoopStageEnv {
   // The stage's own instances, closed by their maker. Not shared with other stages: puts of an earlier stage,
   // held while a later one works on them, would take the credits that the later one needs to go on.
   loop::Relays relays;
-  // Hints of aborts, which wake the inbox; null: there are none, and aborts come through the inbox alone.
-  std::unique_ptr<AbortSubscription> aborts;
   std::function<uint64_t(uint64_t)> next_incarnation;                   // as in StageLoopEnv
   std::function<Result<std::string>(const wire::AdminRequest&)> admin;  // as in StageLoopEnv; empty: carry_out()
   std::function<void(const wire::Peers&)> on_peers;                     // as in StageLoopEnv, like the next one
@@ -64,14 +62,12 @@ class StageLoopStage : public Stage {
   StageLoopBooks books() const { return loop_->books(); }
 
  private:
-  StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox, std::unique_ptr<AbortSubscription> aborts,
-                 std::unique_ptr<StageLoop> loop, const loop::WorkerHost* host);
-  void handle_hints();
+  StageLoopStage(const std::string& name, std::unique_ptr<Inbox> inbox, std::unique_ptr<StageLoop> loop,
+                 const loop::WorkerHost* host);
   void handle(std::optional<wire::Message> message);
 
   const char* const thread_name_;
   std::unique_ptr<Inbox> inbox_;
-  std::unique_ptr<AbortSubscription> aborts_;  // may be null
   std::unique_ptr<StageLoop> loop_;
   const loop::WorkerHost* host_;  // the loop's
   Status end_status_;

@@ -44,7 +44,6 @@ class Threads : public ::testing::Test {
       env.connect = [this](const wire::Peer& peer) -> Result<std::shared_ptr<Outbox>> {
         return boxes_.at(peer.stage).outbox;
       };
-      env.aborts = aborts_.subscribe(env.inbox->waker());
       relays_.emplace_back(make_local_relay({.credits = 4}).value());
       env.relays = {{"local", relays_.back()}};
       auto stage = StageLoopStage::make(config, library_, std::move(env));
@@ -84,7 +83,6 @@ class Threads : public ::testing::Test {
   }
 
   Library library_;
-  LocalAbortBus aborts_;
   std::vector<StageSpec> stages_;
   std::vector<std::shared_ptr<Relay>> relays_;
   std::unique_ptr<Relay> coordinator_relay_;
@@ -212,25 +210,6 @@ TEST_F(Threads, MoreEventsAndOutputsThanTheQueuesHold) {
     ASSERT_TRUE(outcome.status.ok()) << outcome.status.to_string();
     EXPECT_EQ(outcome.chunks.at("only").size(), 3000u);
   }
-}
-
-TEST_F(Threads, AHintAloneEndsTheWork) {
-  library_.workers["never"] = [](const Value&, const Library::WorkerSlot&) -> Result<std::unique_ptr<Worker>> {
-    class Never : public Worker {
-     public:
-      void start(ReqId, Value, Emit&) override {}
-      void drop(ReqId) override {}
-    };
-    return std::unique_ptr<Worker>(std::make_unique<Never>());
-  };
-  begin({terminal("never")});
-  ASSERT_TRUE(pump_until([&] { return coordinator_->all_up(1); }));
-  coordinator_->submit(1, args({{"t", 1}}), {"only"}, 60'000, monotonic_ms());
-  ASSERT_TRUE(pump_until([&] { return last_["only"].running == 1; }));
-  aborts_.publish({1});
-  EXPECT_TRUE(pump_until([&] { return last_["only"].running == 0; }));
-  coordinator_->cancel(1);  // the abort itself comes later, and is acknowledged all the same
-  EXPECT_TRUE(pump_until([&] { return coordinator_->idle(); }));
 }
 
 TEST_F(Threads, AnUnknownWorkerIsAnError) {

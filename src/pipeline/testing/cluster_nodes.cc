@@ -120,15 +120,6 @@ std::shared_ptr<Outbox> World::open(const std::string& endpoint) {
   return sabotaged(bus.outbox(kBoss, endpoint), options.sabotage);
 }
 
-void World::hint_abort(ReqId id) {
-  record("hint: request {} is aborted", id.value);
-  for (auto& node : nodes) {
-    if (!dice.chance(0.5) || options.sabotage == Sabotage::kLoseAborts) continue;
-    wire::Message message = wire::AbortRequest{id};
-    (void)bus.outbox(kBoss, node->name)->send(message).ok();
-  }
-}
-
 // The supervisor: what is dead is started again; what is only silent is killed first, or awaited as if it were remote.
 void World::lost(const ReplicaView& replica, const std::string& reason) {
   StageNode& node = *find(fmt::format("{}-{}", replica.stage, replica.replica));

@@ -62,7 +62,6 @@ class World : public CoordinatorEnv {
 
   // The environment of the coordinator.
   std::shared_ptr<Outbox> open(const std::string& endpoint) override;
-  void hint_abort(ReqId id) override;
   void lost(const ReplicaView& replica, const std::string& reason) override;
 
   void start(StageNode& node);

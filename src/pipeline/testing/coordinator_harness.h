@@ -135,7 +135,6 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
     if (!box) box = std::make_shared<StageBox>();
     return box;
   }
-  void hint_abort(ReqId id) override { hints.push_back(id); }
   void lost(const ReplicaView& replica, const std::string& reason) override {
     lost_replicas.emplace_back(replica.name, reason);
   }
@@ -236,7 +235,6 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
   ManualPayloads payloads;
   std::map<std::string, std::shared_ptr<StageBox>> boxes;
   std::optional<uint64_t> knows_epoch;  // that stages report in their heartbeats; empty: the present one
-  std::vector<ReqId> hints;
   std::vector<std::pair<std::string, std::string>> lost_replicas;
   std::string unreachable;  // no socket to this endpoint can be opened
   std::unique_ptr<Coordinator> core;
