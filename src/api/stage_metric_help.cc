@@ -30,6 +30,7 @@ constexpr auto kHelp = std::to_array<Entry>({
     {"detokenizer_tokens_total", "Tokens that became text."},
     {"engine_idle_seconds_total", "Seconds between two batches."},
     {"evicted_tokens_total", "Tokens of prefixes that were given up for others."},
+    {"forced_run_tokens_total", "Tokens that a grammar forced, computed in one step with others."},
     {"forward_execution_seconds_total", "Seconds that batches were computed."},
     {"grammar_cache_hits_total", "Grammars that were compiled before."},
     {"grammar_compile_seconds_total", "Seconds of compiling."},

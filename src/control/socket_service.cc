@@ -61,6 +61,8 @@ Status SocketService::add_socket(void* socket, std::function<bool(void* socket)>
 }
 
 Status SocketService::authenticate() {
+  // A second caller returns when the handler is bound, not before.
+  std::lock_guard authenticating(authenticating_);
   {
     std::lock_guard lock(mutex_);
     if (authenticates_) return ok_status();

@@ -46,6 +46,7 @@ class SocketService {
   bool wait_and_serve(std::vector<Watched>& live);
 
   void* const context_;
+  std::mutex authenticating_;  // before mutex_
   std::mutex mutex_;
   std::vector<Watched> added_;  // not yet seen by the thread
   std::size_t watched_ = 0;     // those, and the thread's

@@ -114,6 +114,11 @@ void Masks::walk(State state, std::span<const TokenTrie::Node> nodes, TokenMask&
 // Plain tokens are allowed together by their first byte: in a key that other keys begin like, only those are walked
 // that begin with the other keys' next characters. False where so many are left that all may as well be walked.
 bool Masks::walk_around_plain_text(State state, TokenMask& mask) {
+  if (const std::size_t characters = last_plain_characters(state); characters > 0) {
+    mask = trie_->plain_up_to(characters);
+    walk(state, trie_->not_plain(), mask);
+    return true;
+  }
   const PlainText plain = plain_text_behind(state);
   std::vector<const TokenTrie::FirstByte*> others;
   std::size_t nodes = 0;
@@ -201,6 +206,19 @@ bool Masks::takes_plain_text(State state) {
   return true;
 }
 
+std::size_t Masks::last_plain_characters(State state) {
+  if (takes_plain_text(state)) return 0;
+  std::size_t count = 0;
+  for (State next = plain_next_.at(state); next != kDeadState; next = plain_next_.at(next)) {
+    state = next;
+    ++count;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (lead_of(byte).more >= 0 && states_.step(state, static_cast<uint8_t>(byte)) != kDeadState) return 0;
+  }
+  return count;
+}
+
 State Masks::find_plain_next(State state) {
   // A blank stands for all plain characters; the others have to lead to the same state.
   const State wanted = states_.step(state, static_cast<uint8_t>(' '));
@@ -277,11 +295,25 @@ Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> befo
     state_ = states.keep_only(state_);
     generation_ = states.generation();
   }
+  return mask_here(end_ids);
+}
+
+TokenMask Matcher::mask_here(std::span<const int32_t> end_ids) {
   // A copy: the cache's own may be evicted by the next call, and the end tokens do not belong into it.
   TokenMask mask = masks_->of(state_);
-  if (states.can_end(state_)) {
+  if (masks_->states().can_end(state_)) {
     for (const int32_t id : end_ids) allow(mask, id);
   }
+  return mask;
+}
+
+// A table that gave up is cleared before the next mask.
+Result<TokenMask> Matcher::mask_behind(int32_t token, std::span<const int32_t> end_ids) {
+  const StateTable& states = masks_->states();
+  if (state_ < 0 || generation_ != states.generation()) return internal_error("no mask was made before this one");
+  RETURN_IF_ERROR(read(token, Memory::kShared));
+  TokenMask mask = mask_here(end_ids);
+  if (states.overflown()) return error(StatusCode::kTooLarge, "the grammar is too large to look ahead");
   return mask;
 }
 

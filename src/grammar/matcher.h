@@ -56,6 +56,9 @@ class Masks {
   PlainText plain_text_behind(State state);
   // Whether any plain text of kMaxPlainCharacters may follow, as in a string whose length is not used up.
   bool takes_plain_text(State state);
+  // How many plain characters may follow, whatever they are, where these are fewer than kMaxPlainCharacters; 0: none,
+  // or that depends on which they are.
+  std::size_t last_plain_characters(State state);
   bool walk_around_plain_text(State state, TokenMask& mask);
   void walk_rests(State state, const PlainText& plain, TokenMask& mask);
   // Where all characters that begin with a byte lead to; kDeadState: nowhere, or not to the same state.
@@ -86,12 +89,15 @@ class Matcher {
   // text.
   Result<TokenMask> mask(std::span<const int32_t> before, std::optional<int32_t> last,
                          std::span<const int32_t> end_ids);
+  // The same behind one more token than the last call, which was the newest use of the table.
+  Result<TokenMask> mask_behind(int32_t token, std::span<const int32_t> end_ids);
 
  private:
   enum class Memory { kShared, kFresh };
   Result<TokenMask> try_mask(Memory memory, std::span<const int32_t> before, std::optional<int32_t> last,
                              std::span<const int32_t> end_ids);
   Status read(int32_t token, Memory memory);
+  TokenMask mask_here(std::span<const int32_t> end_ids);
 
   std::shared_ptr<Masks> masks_;
   std::size_t token_count_ = 0;

@@ -28,9 +28,10 @@ PlainBeginning plain_beginning(std::string_view text) {
   return out;
 }
 
-bool is_plain_text(std::string_view text) {
+// Of plain text; 0: it is none.
+std::size_t plain_characters(std::string_view text) {
   const PlainBeginning plain = plain_beginning(text);
-  return plain.bytes == text.size() && plain.characters <= kMaxPlainCharacters;
+  return plain.bytes == text.size() && plain.characters <= kMaxPlainCharacters ? plain.characters : 0;
 }
 
 struct Entry {
@@ -71,6 +72,7 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
   out->vocab_size_ = static_cast<int32_t>(tokens.size());
   out->bytes_.assign(tokens.begin(), tokens.end());
   out->plain_.assign((tokens.size() + 63) / 64, 0);
+  for (TokenMask& mask : out->shorter_plain_) mask = out->plain_;
   std::vector<int32_t> sorted;
   for (std::size_t id = 0; id < tokens.size(); ++id) {
     if (tokens[id].size() > std::numeric_limits<uint16_t>::max()) {
@@ -89,11 +91,13 @@ Result<std::shared_ptr<const TokenTrie>> TokenTrie::build(std::span<const std::s
       continue;
     }
     different.push_back(id);
-    if (is_plain_text(bytes_of(id))) {
-      allow(out->plain_, id);
-    } else {
+    const std::size_t characters = plain_characters(bytes_of(id));
+    if (characters == 0) {
       not_plain.push_back(id);
+      continue;
     }
+    allow(out->plain_, id);
+    for (std::size_t most = characters; most < kMaxPlainCharacters; ++most) allow(out->shorter_plain_[most - 1], id);
   }
   const auto tree_of = [&](const std::vector<int32_t>& ids) {
     std::vector<Entry> entries;

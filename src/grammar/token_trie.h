@@ -52,6 +52,10 @@ class TokenTrie {
   std::span<const Node> all() const { return all_; }
   std::span<const Node> not_plain() const { return not_plain_; }
   const TokenMask& plain() const { return plain_; }
+  // Of these, the ones of at most so many characters, from 1 to kMaxPlainCharacters.
+  const TokenMask& plain_up_to(std::size_t characters) const {
+    return characters < kMaxPlainCharacters ? shorter_plain_[characters - 1] : plain_;
+  }
   // The tokens that are not plain, by the rest behind their plain characters: a node's token is the number of a group.
   std::span<const Node> rests() const { return rests_; }
   struct WithRest {
@@ -83,6 +87,7 @@ class TokenTrie {
   std::vector<WithRest> with_rest_;  // group by group
   std::vector<std::size_t> group_begin_;
   TokenMask plain_;
+  std::array<TokenMask, kMaxPlainCharacters - 1> shorter_plain_;
   std::array<FirstByte, 256> by_first_;
   std::vector<std::pair<int32_t, int32_t>> twins_;
 };

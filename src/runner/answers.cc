@@ -53,7 +53,11 @@ void Answers::answer(const Batch& batch, const SequenceStates& states, std::span
       const LogitRow& row = rows[next];
       const SequenceStep& sequence = batch.sequences[row.sequence];
       fill_mask(sequence, row, group_.size());
-      if (draw_forced(sequence, row, group_.size(), result.tokens[states[row.sequence].answer])) continue;
+      SampledToken& answer = result.tokens[states[row.sequence].answer];
+      if (draw_forced(sequence, row, group_.size(), answer)) {
+        look_ahead(sequence, answer);
+        continue;
+      }
       std::copy_n(hidden.row(row.row), hidden_size_, group_rows + static_cast<int64_t>(group_.size()) * hidden_size_);
       requests_.push_back(sequence.request);
       group_.push_back(row);
@@ -72,6 +76,9 @@ void Answers::answer_rows(const Batch& batch, const SequenceStates& states, cons
   if (logits_hook_) logits_hook_(batch.step, requests_, logits);
   answer_group(batch, states, group_, logits, result);
   if (row_source_ != nullptr) take_group(batch, states, group_, hidden, model, result);
+  for (const LogitRow& row : group_) {
+    if (row.sample) look_ahead(batch.sequences[row.sequence], result.tokens[states[row.sequence].answer]);
+  }
 }
 
 // By one thread: a request's matcher goes on from its last step.
@@ -80,11 +87,22 @@ void Answers::fill_mask(const SequenceStep& sequence, const LogitRow& row, std::
   row_statuses_[index] = row.sample ? masks_.fill(sequence, row_masks_[index]) : ok_status();
 }
 
+bool Answers::needs_logits(const SequenceStep& sequence) const {
+  const SamplingSpec& spec = sequence.sampling;
+  return logits_hook_ || sequence.row_state != nullptr || spec.top_logprobs >= 0 || !spec.banned.empty();
+}
+
+// By one thread, as fill_mask().
+void Answers::look_ahead(const SequenceStep& sequence, SampledToken& out) {
+  if (!sequence.sampling.grammar || sequence.forced_limit <= 0 || !out.status.ok() || needs_logits(sequence)) return;
+  out.forced = masks_.forced_behind(sequence, out.token);
+}
+
 // Where the grammar leaves one token the logits decide nothing, and are not computed, unless something else reads them.
 bool Answers::draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index, SampledToken& out) {
   const SamplingSpec& spec = sequence.sampling;
   if (row_masks_[index].empty() || !row_statuses_[index].ok() || row.target != kNone) return false;
-  if (logits_hook_ || sequence.row_state != nullptr || spec.top_logprobs >= 0 || !spec.banned.empty()) return false;
+  if (needs_logits(sequence)) return false;
   const std::optional<int32_t> only = only_token(row_masks_[index]);
   if (!only || *only >= vocab_size_ || !check_sampling(spec, static_cast<int32_t>(vocab_size_)).ok()) return false;
   out.token = *only;

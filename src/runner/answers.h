@@ -47,7 +47,9 @@ class Answers {
  private:
   void answer_rows(const Batch& batch, const SequenceStates& states, const Model& model, BatchResult& result);
   void fill_mask(const SequenceStep& sequence, const LogitRow& row, std::size_t index);
+  bool needs_logits(const SequenceStep& sequence) const;
   bool draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index, SampledToken& out);
+  void look_ahead(const SequenceStep& sequence, SampledToken& out);
   Status answer_row(const LogitRow& row, const Batch& batch, std::span<float> logits, std::size_t index,
                     RowWorker& worker, SampledToken& out);
   void answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,

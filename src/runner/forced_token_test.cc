@@ -70,6 +70,23 @@ TEST_F(ForcedTokenTest, BesideRowsThatHaveAChoice) {
   }
 }
 
+TEST_F(ForcedTokenTest, TheRunBehindATokenIsNamed) {
+  using Ids = std::vector<int32_t>;
+  SequenceStep chosen = step(0, {kA}), first = step(1, {}), last = step(2, {kA, kB}), cut = step(3, {kA}),
+               free = step(4, {}, false), logprobs = step(5, {kA}), banned = step(6, {kA}), unasked = step(7, {kA}),
+               end = step(8, {kA, kB, kB});
+  for (SequenceStep* one : {&chosen, &first, &last, &free, &logprobs, &banned, &end}) one->forced_limit = 8;
+  cut.forced_limit = 1;
+  logprobs.sampling.top_logprobs = 0;
+  banned.sampling.banned = {kEnd};
+  const auto tokens = run({chosen, first, last, cut, free, logprobs, banned, unasked, end});
+  const Ids wanted[] = {{kB, kEnd}, {}, {kEnd}, {kB}, {}, {}, {}, {}, {}};
+  ASSERT_EQ(tokens.size(), std::size(wanted));
+  for (std::size_t i = 0; i < tokens.size(); ++i) EXPECT_EQ(tokens[i].forced, wanted[i]) << i;
+  EXPECT_EQ(tokens[8].token, kEnd);
+  EXPECT_EQ(run({step(0, {kA, kB})})[0].token, kB) << "to look ahead changes no mask";
+}
+
 TEST_F(ForcedTokenTest, AloneInABatch) {
   const auto tokens = run({step(0, {}), step(1, {kA, kB})});
   EXPECT_EQ(tokens[0].token, kA);

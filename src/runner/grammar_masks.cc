@@ -4,6 +4,8 @@
 #include <optional>
 #include <utility>
 
+#include "runner/masked_row.h"
+
 namespace millrace {
 
 GrammarMasks::Table& GrammarMasks::table_of(const std::shared_ptr<const grammar::TokenGrammar>& grammar) {
@@ -42,6 +44,21 @@ Status GrammarMasks::fill(const SequenceStep& step, grammar::TokenMask& mask) {
   if (!step.sample || !step.sampling.grammar) return ok_status();
   ASSIGN_OR_RETURN(mask, of(step));
   return ok_status();
+}
+
+std::vector<int32_t> GrammarMasks::forced_behind(const SequenceStep& step, int32_t token) {
+  std::vector<int32_t> run;
+  const auto known = readers_.find(step.request);
+  if (known == readers_.end() || known->second.key != step.sampling.grammar.get()) return run;
+  const std::vector<int32_t>& ends = step.sampling.grammar->end_ids;
+  grammar::Matcher ahead = known->second.matcher;
+  while (std::cmp_less(run.size(), step.forced_limit) && std::ranges::find(ends, token) == ends.end()) {
+    const Result<grammar::TokenMask> mask = ahead.mask_behind(token, ends);
+    const std::optional<int32_t> only = mask.ok() ? only_token(*mask) : std::nullopt;
+    if (!only) break;
+    run.push_back(token = *only);
+  }
+  return run;
 }
 
 void GrammarMasks::end_batch() {

@@ -27,6 +27,9 @@ class GrammarMasks {
   Result<grammar::TokenMask> of(const SequenceStep& step);
   // The same into `mask`; nothing where the step draws no token, or under no grammar.
   Status fill(const SequenceStep& step, grammar::TokenMask& mask);
+  // Behind `token`, drawn for `step` under the mask of of(): the tokens that the grammar leaves no choice about,
+  // step.forced_limit at most, up to one that ends the text. Their masks are those that later steps need.
+  std::vector<int32_t> forced_behind(const SequenceStep& step, int32_t token);
   // After each batch: forgets what was not used for long, or is too large together.
   void end_batch();
 

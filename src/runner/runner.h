@@ -87,6 +87,7 @@ struct SequenceStep {
   // one too where `last_is_generated`. Empty and false otherwise.
   SharedSpan<int32_t> generated;
   bool last_is_generated = false;
+  int32_t forced_limit = 0;  // of SampledToken::forced
   // Logprobs of the prompt: the row of tokens[score_begin + i] is scored against score_targets[i], the token that
   // follows it in the prompt. Empty: none are wanted.
   int32_t score_begin = 0;
@@ -110,6 +111,7 @@ struct SampledToken {
   Status status;                                // not OK: this sequence alone failed (NaN logits); the others are good
   std::optional<wire::TokenLogprobs> logprobs;  // of `token`, where sampling.top_logprobs >= 0
   std::vector<wire::TokenLogprobs> prompt_logprobs;  // one for each of score_targets
+  std::vector<int32_t> forced;                       // behind `token`: those that the grammar leaves no choice about
 };
 
 struct BatchResult {

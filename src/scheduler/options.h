@@ -22,6 +22,7 @@ inline constexpr int64_t kPlanLeadUs = 2000;      // a batch is planned so long 
 inline constexpr int64_t kPlanLeadPart = 8;       // ... or this part of what that one takes, where it is more
 inline constexpr int32_t kMaxNewTokensEstimate = 4096;  // per request, in the admission estimate
 inline constexpr double kMaxConservativeness = 10.0;
+inline constexpr int32_t kMaxForcedRun = 32;  // rows of forced tokens of one sequence in one step (forced_run.h)
 inline constexpr int32_t kPriorityPreemptionGap = 10;
 inline constexpr int32_t kMaxPreemptions = 4;       // of one request in its life; then it stays
 inline constexpr int32_t kMaxDeferredPasses = 256;  // that a request waits for another to compute its next page
@@ -45,7 +46,8 @@ struct SchedulerOptions {
   uint64_t policy_seed = 0;  // of Policy::kRandom
   // With Policy::kPriority: one that waits may take the place of running ones whose priority is smaller by more.
   int32_t priority_preemption_gap = kPriorityPreemptionGap;
-  bool overlap = true;  // plan and submit the next batch while one runs
+  int32_t max_forced_run = kMaxForcedRun;  // 0: each forced token takes a step of its own
+  bool overlap = true;                     // plan and submit the next batch while one runs
   bool prefix_cache = true;
   CacheOptions cache;                         // which pages go first, and when they are copied to the host tier
   std::vector<int32_t> eos_token_ids;         // the model's end tokens
@@ -102,6 +104,7 @@ struct SchedulerFacts {
   uint64_t exported_tokens = 0;      // whose KV was read for them
   uint64_t revoked_leases = 0;       // because a request that ran alone, or a flush, needed the pages
   uint64_t generated_tokens = 0;     // stop tokens included
+  uint64_t forced_run_tokens = 0;    // of those, computed in one step with others (forced_run.h)
   uint64_t computed_tokens = 0;      // rows computed by the runner: prefill and decode
   uint64_t prefill_rows = 0;
   uint64_t decode_rows = 0;

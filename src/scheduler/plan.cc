@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/trace.h"
+#include "scheduler/forced_run.h"
 #include "scheduler/share.h"
 #include "scheduler/stop.h"
 
@@ -41,8 +42,6 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
 
   plan.batch.sequences.reserve(requests_.running().size());
   plan.rows.reserve(requests_.running().size());
-  for (Sequence* sequence : choose_decodes(work)) add_rows(*sequence, 1, plan);
-  plan.decodes = static_cast<int32_t>(plan.rows.size());
   std::vector<Sequence*> prefilling;
   std::vector<int32_t> remaining;
   for (Sequence* sequence : requests_.running()) {
@@ -50,12 +49,33 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
     prefilling.push_back(sequence);
     remaining.push_back(sequence->ready());
   }
-  const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(plan.decodes));
+  const int32_t decode_rows = add_decodes(work, plan);
+  const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(decode_rows));
   for (std::size_t i = 0; i < prefilling.size(); ++i) {
     if (shares[i] > 0) add_rows(*prefilling[i], shares[i], plan);
   }
   span.note("sequences", static_cast<int64_t>(plan.rows.size()));
   return plan;
+}
+
+// Their rows, with those of forced runs as far as budget and pages go; returns how many. No page is evicted for
+// a run.
+int32_t BatchPlanner::add_decodes(const WorkInFlight& work, BatchPlan& plan) const {
+  const std::vector<Sequence*> decodes = choose_decodes(work);
+  auto rows = static_cast<int32_t>(decodes.size());
+  for (Sequence* sequence : decodes) {
+    const int32_t pages = sequence->pages.size() + memory_.pool().free_count();
+    const int32_t in_pages = pages * memory_.page_size() - sequence->length();
+    const int32_t most = std::min(in_pages, options_.chunked_prefill_tokens - rows);
+    const int32_t forced = forced_rows(*sequence, options_, model_.context_length, most);
+    append_forced(*sequence, forced);
+    CHECK(memory_.grow(*sequence));
+    add_rows(*sequence, 1 + forced, plan);
+    plan.rows.back().forced = forced;
+    rows += forced;
+  }
+  plan.decodes = static_cast<int32_t>(decodes.size());
+  return rows;
 }
 
 // Whether there is anything to compute for it in the next batch. Behind a token in flight there is, where the runner
@@ -64,7 +84,8 @@ bool BatchPlanner::needs_row(const Sequence& sequence, const WorkInFlight& work)
   if (sequence.ready() <= 0 || ends_in_flight(sequence, model_.context_length)) return false;
   if (sequence.pending == 0) return true;
   return model_.token_in_flight && sequence.last_step == work.newest_step &&
-         (sequence.pending == 1 || !sequence.spec.wants_generated());
+         (!sequence.spec.wants_generated() ||
+          std::cmp_greater_equal(sequence.known_generated.size() + 1, sequence.drawn()));
 }
 
 // In the order of arrival. All that can have a row, or the share of a micro-batch: then those whose last batch is the
@@ -136,6 +157,7 @@ void BatchPlanner::fill_sampling(Sequence& sequence, SequenceStep& step) const {
   if (step.sample) {
     to = sequence.spec;
     if (sequence.drawn() >= sequence.sampling.min_tokens) to.banned = suppressed_;
+    step.forced_limit = forced_limit(sequence, options_, model_.context_length);
   } else {
     to.top_logprobs = sequence.spec.top_logprobs;
     to.logprob_token_ids = sequence.spec.logprob_token_ids;

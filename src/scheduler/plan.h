@@ -29,6 +29,7 @@ struct PlannedRows {
   Sequence* sequence = nullptr;
   int32_t count = 0;
   bool sample = false;
+  int32_t forced = 0;       // of the rows, behind the first: tokens of a forced run, drawn by this batch
   int32_t score_begin = 0;  // the first prompt position that is scored
   int32_t scores = 0;       // how many are
 };
@@ -36,7 +37,7 @@ struct PlannedRows {
 struct BatchPlan {
   Batch batch;
   std::vector<PlannedRows> rows;
-  int32_t decodes = 0;  // of the rows: those that come first
+  int32_t decodes = 0;  // of `rows`: those that come first
   bool empty() const { return rows.empty() && batch.writes.empty(); }
 };
 
@@ -67,6 +68,7 @@ class BatchPlanner {
   bool needs_row(const Sequence& sequence, const WorkInFlight& work) const;
   std::vector<Sequence*> choose_decodes(const WorkInFlight& work) const;
   int32_t prefill_budget(int32_t decodes) const;
+  int32_t add_decodes(const WorkInFlight& work, BatchPlan& plan) const;
   void add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) const;
   void fill_sampling(Sequence& sequence, SequenceStep& step) const;
 

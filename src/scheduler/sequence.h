@@ -1,10 +1,11 @@
 // Sequence: what the scheduler knows of one live request. A plain record; the objects of this folder change it.
 //
 // Invariants, between two calls into the scheduler:
-//   tokens = prompt, then what was generated (retraction keeps both), then `pending` times kTokenInFlight: places of
-//     tokens that batches in flight sample
-//   0 <= computed <= scheduled <= tokens.size();  pending <= batches <= RunnerFacts::depth
-//   pending <= 1 where the runner has no token_in_flight
+//   tokens = prompt, then what was generated (retraction keeps both), then `pending` that batches in flight draw:
+//     kTokenInFlight, or what is known of them from `forced`
+//   0 <= computed <= scheduled <= tokens.size();  batches <= RunnerFacts::depth
+//   a batch draws one token, and the forced ones that it has rows for; one batch alone draws where the runner has no
+//     token_in_flight
 //   computed == scheduled and pending == 0 when no batch in flight names it
 //   waiting: no pages, no lock, computed == 0, named by no batch
 //   running: pages cover at least `scheduled` tokens; the first `shared_pages` of them belong to the tree and are
@@ -62,7 +63,9 @@ struct Sequence {
   std::shared_ptr<RowState> row_state;        // null: its rows are embeddings
   int32_t row_limit = INT32_MAX;              // of one with a RowState: the rows before this position can be computed
   std::shared_ptr<const RowCapture> capture;  // null: none of its rows is wanted
-  AppendArray<int32_t> known_generated;  // where spec.wants_generated(): the known ones of `tokens` behind the prompt
+  // Where spec.wants_generated(): the known ones of `tokens` behind the prompt, and those behind them that are forced.
+  AppendArray<int32_t> known_generated;
+  std::vector<int32_t> forced;  // the run behind the known tokens that its grammar leaves no choice about
   int32_t prompt_length = 0;
   int32_t priority = 0;           // larger = sooner, and cached for longer, where the policies look at it
   uint64_t arrival = 0;           // the order of acceptance; never changes
@@ -94,7 +97,7 @@ struct Sequence {
 
   // In flight
   int32_t scheduled = 0;   // `computed`, and the rows of the batches in flight
-  int32_t pending = 0;     // of `tokens`, the last ones, that are kTokenInFlight
+  int32_t pending = 0;     // of `tokens`, the last ones, that batches in flight draw
   int32_t batches = 0;     // in flight that name it
   uint64_t last_step = 0;  // the newest batch that names or named it; samples the last token where `pending` > 0
   bool ended = false;

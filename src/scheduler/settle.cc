@@ -72,6 +72,7 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
   take_scores(sequence, rows, answer, delta);
   std::optional<wire::Finish> end;
   if (rows.sample) {
+    take_forced(sequence, rows.forced, result.weight_version, out);
     end = take_token(sequence, *answer, result.weight_version, delta);
   } else if (sequence.computed == sequence.length()) {  // nothing was to be generated
     end.emplace().reason = wire::FinishReason::kLength;
@@ -82,51 +83,6 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
   delta.usage = sequence.usage();
   delta.weight_version = sequence.spoken_version;
   out.push_back(std::move(delta));
-}
-
-// Whether the runner's answer is one that can be given on.
-Status Settlement::judge(const PlannedRows& rows, const SampledToken* answer) const {
-  if (!rows.sample && rows.scores == 0) return ok_status();
-  if (answer == nullptr) return internal_error("the runner returned no token for this request");
-  if (!answer->status.ok()) {
-    if (answer->status.code() == StatusCode::kInvalidArgument) return answer->status;  // the request's own fault
-    return Status(StatusCode::kInternal, answer->status.message());
-  }
-  if (rows.sample && (answer->token < 0 || answer->token >= model_.vocab_size)) {
-    return internal_error("the model sampled token {}; wanted 0..{}", answer->token, model_.vocab_size - 1);
-  }
-  if (static_cast<int64_t>(answer->prompt_logprobs.size()) != rows.scores) {
-    return internal_error("the runner returned {} prompt logprobs; wanted {}", answer->prompt_logprobs.size(),
-                          rows.scores);
-  }
-  if (rows.sample && rows.sequence->sampling.top_logprobs >= 0 && !answer->logprobs) {
-    return internal_error("the runner returned no logprobs for this request");
-  }
-  return ok_status();
-}
-
-void Settlement::take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer,
-                             wire::TokenDelta& delta) {
-  if (std::exchange(sequence.tell_first_prompt_logprob, false)) {
-    delta.prompt_logprobs.emplace_back().token = sequence.tokens.front();
-  }
-  if (rows.scores == 0) return;
-  std::ranges::move(answer->prompt_logprobs, std::back_inserter(delta.prompt_logprobs));
-  sequence.score_next = rows.score_begin + rows.scores;
-  limit_match(sequence);
-}
-
-std::optional<wire::Finish> Settlement::take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
-                                                   wire::TokenDelta& delta) {
-  sequence.tokens[static_cast<std::size_t>(sequence.known())] = answer.token;
-  if (sequence.spec.wants_generated()) sequence.known_generated.push_back(answer.token);
-  --sequence.pending;
-  sequence.spoken_version = version;
-  ++counters_.generated_tokens;
-  std::optional<wire::Finish> end = stop_after(sequence, options_.eos_token_ids, model_.context_length);
-  if (!end || !end->matched_token) delta.tokens.push_back(answer.token);
-  if (sequence.sampling.top_logprobs >= 0) delta.logprobs.push_back(std::move(*answer.logprobs));
-  return end;
 }
 
 // Publishes what is computed. Pages of the sequence's own that were cached already may be named by batches in flight;
@@ -149,8 +105,8 @@ void Settlement::fail_batch(const BatchInFlight& batch, const Status& status, bo
       requests_.leave(sequence);
     } else if (again && sequence.kv_losses < kMaxKvLosses) {
       if (rows.sample) {  // of the batches that fail together, each has one
-        sequence.tokens.pop_back();
-        --sequence.pending;
+        sequence.pending -= 1 + rows.forced;
+        sequence.tokens.resize(sequence.tokens.size() - 1 - static_cast<std::size_t>(rows.forced));
       }
     } else {
       requests_.end(sequence, error_finish(status), out);

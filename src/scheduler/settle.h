@@ -41,12 +41,15 @@ class Settlement {
 
  private:
   void settle_rows(const PlannedRows& rows, SampledToken* answer, const BatchResult& result, Deltas& out);
-  Status judge(const PlannedRows& rows, const SampledToken* answer) const;
-  void take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer, wire::TokenDelta& delta);
-  std::optional<wire::Finish> take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
-                                         wire::TokenDelta& delta);
   void fail_batch(const BatchInFlight& batch, const Status& status, bool again, Deltas& out);
   void publish(Sequence& sequence);
+
+  // ---- take_answer.cc
+  Status judge(const PlannedRows& rows, const SampledToken* answer) const;
+  void take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer, wire::TokenDelta& delta);
+  void take_forced(Sequence& sequence, int32_t count, uint64_t version, Deltas& out);
+  std::optional<wire::Finish> take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
+                                         wire::TokenDelta& delta);
 
   const SchedulerOptions& options_;
   const RunnerFacts& model_;

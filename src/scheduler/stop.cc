@@ -4,15 +4,19 @@
 
 namespace millrace {
 
+bool stops(const wire::SamplingParams& sampling, std::span<const int32_t> eos_token_ids, int32_t token) {
+  const auto holds = [token](std::span<const int32_t> ids) {
+    return std::find(ids.begin(), ids.end(), token) != ids.end();
+  };
+  return holds(sampling.stop_token_ids) || (!sampling.ignore_eos && holds(eos_token_ids));
+}
+
 std::optional<wire::Finish> stop_after(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
                                        int32_t context_length) {
   const wire::SamplingParams& sampling = sequence.sampling;
   const int32_t token = sequence.tokens[static_cast<std::size_t>(sequence.known()) - 1];
-  const auto holds = [token](std::span<const int32_t> ids) {
-    return std::find(ids.begin(), ids.end(), token) != ids.end();
-  };
   wire::Finish finish;
-  if (holds(sampling.stop_token_ids) || (!sampling.ignore_eos && holds(eos_token_ids))) {
+  if (stops(sampling, eos_token_ids, token)) {
     finish.reason = wire::FinishReason::kStop;
     finish.matched_token = token;
     return finish;

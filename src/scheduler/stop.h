@@ -19,6 +19,9 @@ namespace millrace {
 std::optional<wire::Finish> stop_after(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
                                        int32_t context_length);
 
+// Whether `token` ends a request: 1 and 2.
+bool stops(const wire::SamplingParams& sampling, std::span<const int32_t> eos_token_ids, int32_t token);
+
 // Whether the token that a batch in flight samples is the last one, whatever it will be.
 inline bool ends_in_flight(const Sequence& sequence, int32_t context_length) {
   return sequence.pending > 0 &&

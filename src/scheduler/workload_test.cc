@@ -46,7 +46,8 @@ TEST(Workload, EveryRequestEndsOnceWithThePredictedText) {
                                                                 {"under new weights", n.new_weights, 100},
                                                                 {"under old weights", n.old_weights, 5000},
                                                                 {"prompt logprobs", n.scored, 5000},
-                                                                {"ids that came again", n.came_again, 100}};
+                                                                {"ids that came again", n.came_again, 100},
+                                                                {"in forced runs", n.forced, 1000}};
   for (const auto& [what, count, least] : wanted) {
     std::printf("%s %lu, ", what, count);
     EXPECT_GT(count, least) << what;

@@ -28,6 +28,7 @@ std::vector<wire::Metric> metrics_of(const SchedulerFacts& f) {
       {"load_back_tokens_total", number(f.host_tokens)},
       {"evicted_tokens_total", number(f.evicted_tokens)},
       {"sampled_tokens_total", number(f.generated_tokens)},
+      {"forced_run_tokens_total", number(f.forced_run_tokens)},
       {"prefill_rows_total", number(f.prefill_rows)},
       {"decode_rows_total", number(f.decode_rows)},
       {"wasted_rows_total", number(f.wasted_rows)},

@@ -418,11 +418,22 @@ class FakeRunner : public Runner {
       if (step.last_is_generated) generated.push_back(value(step.tokens.back()));
       answer.token = model.draw(attended, position, step.sampling, generated);
       all_sampled[step.request] = answer.token;
+      look_ahead(step, answer);
       if (step.sampling.top_logprobs >= 0) {
         answer.logprobs = model.logprobs(attended, position, answer.token, step.sampling);
       }
     }
     result.tokens.push_back(std::move(answer));
+  }
+
+  // As Answers: what needs logits is not looked ahead of, and nothing behind an end.
+  void look_ahead(const SequenceStep& step, SampledToken& answer) const {
+    if (!step.sampling.grammar || !step.sampling.banned.empty() || step.sampling.top_logprobs >= 0) return;
+    for (int32_t token = answer.token; token != model.eos_token;) {
+      token = model.only_behind(token);
+      if (token < 0 || std::cmp_greater_equal(answer.forced.size(), step.forced_limit)) return;
+      answer.forced.push_back(token);
+    }
   }
 
   RunnerFacts facts_;

@@ -67,6 +67,7 @@ class Harness {
   }
 
   void receive(const wire::TokenizedRequest& request, PreparedParts prepared = {}) {
+    if (request.sampling.grammar) prepared.grammar = std::make_shared<const grammar::TokenGrammar>();
     scheduler.receive(request, out_, std::move(prepared));
     consume();
   }

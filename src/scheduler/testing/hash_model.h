@@ -9,9 +9,13 @@
 #include <span>
 #include <vector>
 
+#include "grammar/token_grammar.h"
 #include "runner/runner.h"
 
 namespace millrace::testing {
+
+// Under any grammar, tokens follow each other up to the next multiple of this: those behind it are forced.
+inline constexpr int32_t kForcedRun = 8;
 
 struct HashModel {
   int32_t vocab_size = 1000;
@@ -31,10 +35,17 @@ struct HashModel {
     return mix(mix(previous_kv, weight_version), static_cast<uint32_t>(token));
   }
 
+  // The one token that may follow under a grammar; -1: all may.
+  int32_t only_behind(int32_t token) const { return (token + 1) % kForcedRun == 0 ? -1 : (token + 1) % vocab_size; }
+
   // The draw: `attended` has gone through the KV of every token, `position` is that of the new token, `generated` are
   // the tokens that penalties look at. A banned token is passed over for the next hash.
   int32_t draw(uint64_t attended, int32_t position, const SamplingSpec& spec,
                std::span<const int32_t> generated) const {
+    if (spec.grammar && !generated.empty()) {
+      const int32_t only = only_behind(generated.back());
+      if (only >= 0 && std::ranges::count(spec.banned, only) == 0) return only;
+    }
     uint64_t hash = mix(mix(attended, static_cast<uint32_t>(position)), spec.temperature == 0 ? 0 : spec.seed + 1);
     if (spec.penalizes()) {
       hash = mix(hash, static_cast<uint64_t>((spec.frequency_penalty + 3 * spec.presence_penalty) * 8 + 1000));

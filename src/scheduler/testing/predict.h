@@ -41,6 +41,7 @@ inline SamplingSpec spec_of(const wire::SamplingParams& sampling) {
   spec.logit_bias = sampling.logit_bias;
   spec.top_logprobs = sampling.top_logprobs;
   spec.logprob_token_ids = sampling.logprob_token_ids;
+  if (sampling.grammar) spec.grammar = std::make_shared<const grammar::TokenGrammar>();
   return spec;
 }
 

@@ -20,7 +20,8 @@ struct WorldCounts {
   uint64_t retractions = 0, preempted = 0, deferred = 0, cached_tokens = 0, host_tokens = 0, wasted_rows = 0,
            bubbles = 0, full_depth = 0;
   uint64_t stopped = 0, lengths = 0, aborted = 0, too_long = 0, rejected = 0, dropped = 0, deadlines = 0, conflicts = 0,
-           faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0, kv_losses = 0, lost = 0;
+           faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0, kv_losses = 0, lost = 0,
+           forced = 0;
 };
 
 // The runner of a world.
@@ -139,6 +140,7 @@ class World {
     if (random_() % 8 == 0) request.timeout_ms = pick({1, 20, 1000000});
     if (random_() % 8 == 0) request.queue_timeout_ms = pick({1, 10, 1000000});
     add_sampling(request.sampling, static_cast<int32_t>(prompt.size()));
+    if (id % 3 == 0) request.sampling.grammar.emplace();  // text of forced runs
     lives_[id].request = request;
     const uint64_t at = random_() % 60;
     arrivals_.emplace(at, id);
@@ -234,6 +236,7 @@ class World {
     counts.bubbles += facts.bubbles;
     counts.full_depth += harness.runner.most_in_flight == facts_.depth;
     counts.kv_losses += facts.kv_losses;
+    counts.forced += facts.forced_run_tokens;
     counts.came_again += came_again_;
     EXPECT_LE(harness.runner.most_in_flight, options_.overlap ? facts_.depth : 1);
     EXPECT_EQ(facts.prefill_rows + facts.decode_rows, facts.computed_tokens);
