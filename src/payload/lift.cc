@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <cstring>
 #include <map>
 #include <tuple>
@@ -27,7 +26,9 @@ class Lifter {
   Status value(const Value& value, int depth) {
     // Recursion is bounded by kMaxValueDepth in open_container(), the work by the nodes.
     if (++nodes_ > kMaxValueNodes) return too_large("more than {} values; wanted at most so many", kMaxValueNodes);
-    return std::visit([&](const auto& one) { return write(one, depth); }, value.any());
+    RETURN_IF_ERROR(std::visit([&](const auto& one) { return write(one, depth); }, value.any()));
+    // Behind each value, as the heads are written without a check: they are a few bytes.
+    return check_capacity(0);
   }
   const TreePath& path() const { return path_; }
   Lifted take() {
@@ -36,32 +37,27 @@ class Lifter {
   }
 
  private:
-  // kTooLarge unless the tree has space for so many bytes more and their head.
+  // kTooLarge unless the tree has space for so many bytes more.
   Status check_capacity(std::size_t bytes) const {
-    constexpr std::size_t kHeadBytes = 9;  // the longest head: that of a 64-bit number is the number
-    const std::size_t left = wire::kMaxTreeBytes - std::min(out_.size() + kHeadBytes, wire::kMaxTreeBytes);
-    if (bytes <= left) return ok_status();
+    // Both are sizes of what is in memory, so the sum does not wrap.
+    if (out_.size() + bytes <= wire::kMaxTreeBytes) return ok_status();
     return too_large("{} bytes in the tree and {} more; wanted at most {}; large data is better a tensor", out_.size(),
                      bytes, wire::kMaxTreeBytes);
   }
 
   Status write(std::monostate, int) {
-    RETURN_IF_ERROR(check_capacity(0));
     out_.nil();
     return ok_status();
   }
   Status write(bool value, int) {
-    RETURN_IF_ERROR(check_capacity(0));
     out_.boolean(value);
     return ok_status();
   }
   Status write(int64_t value, int) {
-    RETURN_IF_ERROR(check_capacity(0));
     out_.integer(value);
     return ok_status();
   }
   Status write(double value, int) {
-    RETURN_IF_ERROR(check_capacity(0));
     out_.number(value);
     return ok_status();
   }
@@ -120,7 +116,6 @@ class Lifter {
   }
 
   Status write(const SharedTensor& tensor, int) {
-    RETURN_IF_ERROR(check_capacity(4));
     const std::size_t index = lifted_.tensors.size();
     if (index == kMaxValueTensors) return too_large("more than {} tensors; wanted at most so many", index);
     // Of tensors alone, as only their paths travel; a string may stand deeper.

@@ -133,6 +133,25 @@ TEST(Refusals, DescriptionsOfTensors) {
       "offset 0 is unaligned for F32");
 }
 
+// A list of a string and four times `last`, which takes so many bytes: the tree is lifted to its last byte.
+TEST(Refusals, ATreeIsAsLargeAsTheReceiverTakesIt) {
+  const auto list = [](std::size_t text_bytes, const Value& last) {
+    return Value(ValueList{std::string(text_bytes, 'x'), last, last, last, last});
+  };
+  const std::pair<Value, std::size_t> cases[] = {{Value(), 1}, {0.5, 9}, {ValueList{}, 1}, {floats(1), 6}};
+  for (const auto& [last, bytes] : cases) {
+    SCOPED_TRACE(bytes);
+    const std::size_t text_bytes = wire::kMaxTreeBytes - 1 - 5 - 4 * bytes;  // the heads of list and string
+    const auto lifted = lift(list(text_bytes, last));
+    ASSERT_TRUE(lifted.ok()) << lifted.status().to_string();
+    EXPECT_EQ(lifted->tree.size(), wire::kMaxTreeBytes);
+    EXPECT_TRUE(restore(lifted->tree, lifted->tensors, lifted->parts).ok());
+    for (std::size_t over = 1; over <= 4 * bytes; over += 2 * bytes - 1) {
+      expect_not_lifted(list(text_bytes + over, last), StatusCode::kTooLarge, "wanted at most 16777216");
+    }
+  }
+}
+
 TEST(Refusals, WhatTheReceiverWouldRefuseIsNotLifted) {
   expect_not_lifted(nested(kMaxValueDepth + 1), StatusCode::kTooLarge, "a container inside 32 others");
   expect_not_lifted(nested(1000), StatusCode::kTooLarge, "a container inside 32 others");

@@ -230,7 +230,11 @@ void Membership::tick(int64_t now_ms) {
   if (const int64_t gap_ms = now_ms - ticked_ms_; gap_ms > std::min(options_.lease_ms, kSilentMs) / 2) {
     // A heartbeat may still wait in the inbox: without the shift a member would be lost for the time in which this
     // process did not read it.
-    for (ReplicaView& member : replicas_) member.last_seen_ms += gap_ms, member.since_ms += gap_ms;
+    for (ReplicaView& member : replicas_) {
+      // Not into the future: of messages that waited in the inbox, some may have been handled before this tick.
+      member.last_seen_ms = std::min(member.last_seen_ms + gap_ms, now_ms);
+      member.since_ms = std::min(member.since_ms + gap_ms, now_ms);
+    }
   }
   ticked_ms_ = now_ms;
   for (std::size_t i = 0; i < replicas_.size(); ++i) {

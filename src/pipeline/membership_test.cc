@@ -192,6 +192,22 @@ TEST_F(MembershipTest, AfterAPauseOfTheCoordinatorNoLeaseIsLost) {
   EXPECT_EQ(events[0].kind, Kind::kLost);
 }
 
+// Its heartbeats from before the pause are handled before the tick that shows the pause; it died meanwhile.
+TEST_F(MembershipTest, AfterAPauseOneThatIsSilentIsLostAtItsLease) {
+  join("a");
+  members.tick(now += 100);
+  now += 60'000;
+  beat("a", 0, 1);
+  members.tick(now);
+  EXPECT_EQ(members.take_events().size(), 1u);  // that it joined
+  for (int i = 0; i < 7; ++i) members.tick(now += 250);
+  EXPECT_TRUE(members.take_events().empty() && members.replicas()[0].serves());
+  members.tick(now += 250);
+  const auto events = members.take_events();
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].reason, "silent for 2000 ms");
+}
+
 TEST_F(MembershipTest, AZombieIsFencedAndNotifiedOnce) {
   join("a");
   beat("a", 0, 1);

@@ -42,6 +42,7 @@ void WeightUpdates::start_from(const StartWeights& start) {
 
 PipelineCommand WeightUpdates::command_of(wire::AdminAction action, int64_t timeout_ms) const {
   PipelineCommand command{.action = action, .stages = stages_, .timeout_ms = timeout_ms};
+  const std::lock_guard lock(mutex_);
   command.weight_version = update_.version;
   command.policy = update_.wanted.policy;
   command.flush_cache = update_.wanted.flush_cache;
@@ -64,10 +65,11 @@ Status WeightUpdates::begin(DiskUpdate update, Done done) {
 }
 
 Status WeightUpdates::update_from_disk(DiskUpdate update, Done done) {
+  const std::string path = update.path;
   // From here on `done` is in update_, and end() calls it.
   RETURN_IF_ERROR(begin(std::move(update), std::move(done)));
   PipelineCommand command = command_of(wire::AdminAction::kStageWeights, kStageWeightsMs);
-  command.argument = update_.wanted.path;
+  command.argument = path;
   env_.command(std::move(command), [this](const Replies& replies) { on_staged(replies); });
   return ok_status();
 }
@@ -84,11 +86,13 @@ void WeightUpdates::on_staged(const Replies& replies) {
 }
 
 void WeightUpdates::switch_all() {
+  RequiredWeights next;
   {
     const std::lock_guard lock(mutex_);
     state_.phase = WeightsState::Phase::kSwitching;
+    next = {.version = update_.version, .checksum = update_.checksum};
   }
-  env_.accept({.version = update_.version, .checksum = update_.checksum});  // no gap between two switches
+  env_.accept(next);  // no gap between two switches
   env_.command(command_of(wire::AdminAction::kSwitchWeights, kSwitchWeightsMs),
                [this](const Replies& switched) { on_switched(switched); });
 }

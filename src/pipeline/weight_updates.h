@@ -152,7 +152,7 @@ class WeightUpdates : public WeightControl {
   void on_received(uint64_t version, const Replies& replies);
   void hold(uint64_t version);
   Status begin_round(const WeightPlan& plan);
-  void end_round();
+  void end_round_locked();
   void end_late_completion(int64_t now_ms);
   Result<bool> begin_completion(LiveCompletion completion, Done done);
   Status begin_abort(const std::optional<std::string>& group);

@@ -149,32 +149,32 @@ void WeightUpdates::on_received(uint64_t version, const Replies& replies) {
   if (const Status status = first_failure(replies); !status.ok()) return give_up(status);
   const Result<uint64_t> checksum = same_checksum(replies);
   if (!checksum.ok()) return give_up(checksum.status());
-  bool completing = false, last = false;
+  bool switches = false;
+  Done round;  // of a complete() that waits for this round alone
   {
     const std::lock_guard lock(mutex_);
-    state_.phase = Phase::kStaged;
+    // An abort may have come since is_at().
+    if (state_.phase != Phase::kReceiving || update_.version != version) return;
+    // complete() came before the last byte: it is answered by the switch. No abort comes between the two phases.
+    switches = update_.completing && update_.last;
+    state_.phase = switches ? Phase::kSwitching : Phase::kStaged;
     // The heartbeats may be one behind.
     state_.buckets_received = state_.buckets, state_.bytes_received = state_.bytes;
     update_.checksum = *checksum;
-    completing = update_.completing;
-    last = update_.last;
+    if (update_.completing && !switches) {
+      round = std::exchange(update_.done, nullptr);
+      end_round_locked();
+    }
   }
-  // complete() came before the last byte: it is answered by the switch.
-  if (completing && last) return switch_all();
+  if (switches) return switch_all();
   hold(version);
-  if (completing) end_round();
+  if (round) round(ok_status());
 }
 
 // What is staged waits for another round.
-void WeightUpdates::end_round() {
-  Done done;
-  {
-    const std::lock_guard lock(mutex_);
-    done = std::exchange(update_.done, nullptr);
-    update_.completing = false;
-    update_.next_round = true;
-  }
-  done(ok_status());
+void WeightUpdates::end_round_locked() {
+  update_.completing = false;
+  update_.next_round = true;
 }
 
 // A complete() that has waited for its time; the update goes on.
@@ -206,7 +206,7 @@ void WeightUpdates::hold(uint64_t version) {
   });
 }
 
-// True: all is staged, and the switch may begin.
+// True: all is staged. The phase is kSwitching, or the round has ended, so that an abort finds nothing to end.
 Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done done) {
   RETURN_IF_ERROR(check_label(completion.label));
   const std::lock_guard lock(mutex_);
@@ -228,8 +228,14 @@ Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done don
   update_.last = completion.last;
   update_.next_round = false;
   update_.complete_by_ms = completion.timeout_ms == 0 ? 0 : now_ms_ + completion.timeout_ms;
+  const bool staged = state_.phase == Phase::kStaged;
+  if (staged && !update_.last) {
+    end_round_locked();
+    return true;  // the caller answers
+  }
   update_.done = std::move(done);
-  return state_.phase == Phase::kStaged;
+  if (staged) state_.phase = Phase::kSwitching;
+  return staged;
 }
 
 void WeightUpdates::complete(LiveCompletion completion, Updated done) {
@@ -246,7 +252,7 @@ void WeightUpdates::complete(LiveCompletion completion, Updated done) {
   const bool last = completion.last;
   const Result<bool> staged = begin_completion(std::move(completion), end);
   if (!staged.ok()) return done(staged.status());
-  if (*staged) last ? switch_all() : end_round();
+  if (*staged) last ? switch_all() : end(ok_status());
 }
 
 void WeightUpdates::receive_and_complete(const WeightPlan& plan, LiveCompletion completion, Updated done) {
