@@ -142,7 +142,8 @@ Status Writer::add_merges() {
   };
   // GGUF's files of the llama kind have scores instead of merges.
   if (llama()) {
-    for (const auto& [left, right] : merges_of_scores(tables_)) add(left, right);
+    ASSIGN_OR_RETURN(const auto merges, merges_of_scores(tables_));
+    for (const auto& [left, right] : merges) add(left, right);
     return ok_status();
   }
   for (std::size_t i = 0; i < tables_.merges.size(); ++i) {
@@ -262,7 +263,8 @@ Result<TokenizerJson> Writer::run() {
 
 }  // namespace
 
-std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const TokenizerTables& tables) {
+Result<std::vector<std::pair<std::string_view, std::string_view>>> merges_of_scores(const TokenizerTables& tables,
+                                                                                    std::size_t most) {
   struct Merge {
     std::string_view left, right;
     float score;
@@ -288,6 +290,10 @@ std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(cons
       if (utf8_is_continuation(token[cut])) continue;
       const auto left = ids.find(token.substr(0, cut)), right = ids.find(token.substr(cut));
       if (left == ids.end() || right == ids.end()) continue;
+      if (merges.size() == most) {
+        return error(StatusCode::kTooLarge, "the tokens have over {} splits into two others; wanted at most so many",
+                     most);
+      }
       merges.push_back({left->first, right->first, tables.scores[id], left->second, right->second});
     }
     // Two sorts, as by the converter of the published files: the splits of one token by the ids of their halves, then

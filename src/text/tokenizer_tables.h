@@ -69,7 +69,9 @@ const PreTokenizerRules* match_pre_tokenizer(std::string_view pre_tokenizer, std
                                              bool ignore_merges);
 
 // SentencePiece merges as the published tokenizer.json files of such models have them: every split of a token into two
-// tokens, best score first, equals by the ids of token and halves.
-std::vector<std::pair<std::string_view, std::string_view>> merges_of_scores(const TokenizerTables& tables);
+// tokens, best score first, equals by the ids of token and halves. kTooLarge: over `most`, which a file with the same
+// long token many times would have.
+Result<std::vector<std::pair<std::string_view, std::string_view>>> merges_of_scores(const TokenizerTables& tables,
+                                                                                    std::size_t most = kMaxMerges);
 
 }  // namespace millrace

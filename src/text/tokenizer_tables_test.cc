@@ -170,6 +170,19 @@ TEST(TokenizerTables, WrongOnesAreRefused) {
   EXPECT_FALSE(tokenizer_from_tables(t).ok());
 }
 
+// A hostile file has the same long token many times, each of whose splits would be a merge.
+TEST(TokenizerTables, TheMergesOfScoresAreBounded) {
+  const TokenizerTables t = small_sentencepiece();
+  const auto all = merges_of_scores(t);
+  ASSERT_TRUE(all.ok()) << all.status().to_string();
+  ASSERT_FALSE(all->empty());
+  EXPECT_TRUE(merges_of_scores(t, all->size()).ok());
+  const auto refused = merges_of_scores(t, all->size() - 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code(), StatusCode::kTooLarge);
+  EXPECT_NE(refused.status().message().find("wanted at most"), std::string::npos) << refused.status().message();
+}
+
 TEST(TokenizerTables, WhatTheTablesCannotHoldIsRefused) {
   const auto json = tokenizer_json_of(small_bytes());
   ASSERT_TRUE(json.ok());

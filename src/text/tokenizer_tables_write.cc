@@ -173,7 +173,7 @@ Status Reader::read_sentencepiece() {
     const bool normal = out_.kinds[id] == static_cast<int32_t>(TokenKind::kNormal);
     out_.scores.push_back(at != scores.end() ? at->second : normal ? last : 0.0f);
   }
-  const auto again = merges_of_scores(out_);
+  ASSIGN_OR_RETURN(const auto again, merges_of_scores(out_));
   std::size_t same = 0;
   while (same < std::min(merges.size(), again.size()) && merges[same].first == again[same].first &&
          merges[same].second == again[same].second) {

@@ -1,5 +1,8 @@
 #include "text/jinja/brace_format.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "text/jinja/attributes.h"
 #include "text/jinja/percent_format.h"
 #include "text/jinja/text_functions.h"
@@ -11,9 +14,11 @@ namespace {
 // The grammar of Python's "Format Specification Mini-Language", less what header and errors name:
 // [[fill]align][sign][#][0][width][,][.precision][type]
 struct Spec {
+  bool empty = false;
   std::string fill = " ";
   char align = 0;
   std::string sign;
+  bool has_sign = false;  // also of "-", which asks for nothing
   bool alternate = false;
   bool zero = false;
   bool comma = false;
@@ -36,6 +41,8 @@ std::string take_digits(std::string_view text, size_t& at) {
 
 Spec parse_spec(std::string_view text) {
   Spec spec;
+  spec.empty = text.empty();
+  bool has_fill = false;
   size_t at = 0;
   if (!text.empty()) {
     size_t end = 0;
@@ -44,6 +51,7 @@ Spec parse_spec(std::string_view text) {
     if (end < text.size() && is_align(text[end])) {
       spec.fill = text.substr(0, end);
       spec.align = text[end];
+      has_fill = true;
       at = end + 1;
     } else if (is_align(text[0])) {
       spec.align = text[0];
@@ -55,11 +63,11 @@ Spec parse_spec(std::string_view text) {
     spec.sign = "+";
   else if (take(' '))
     spec.sign = " ";
-  else
-    // '-' is the default, and so dropped.
-    take('-');
+  spec.has_sign = !spec.sign.empty() || take('-');  // '-' is the default, and so dropped
   spec.alternate = take('#');
-  spec.zero = take('0');
+  // With a fill of its own it is the first digit of the width.
+  spec.zero = !has_fill && take('0');
+  if (spec.zero) spec.fill = "0";
   std::string width = take_digits(text, at);
   if (!width.empty()) spec.width = std::stoul(width);
   spec.comma = take(',');
@@ -73,17 +81,8 @@ Spec parse_spec(std::string_view text) {
   return spec;
 }
 
-// Groups the digits before the point or exponent. Signs stay outside: the search begins at the first digit.
-std::string with_commas(std::string number) {
-  size_t begin = number.find_first_of("0123456789"), end = number.find_first_not_of("0123456789", begin);
-  if (begin == std::string::npos) return number;
-  if (end == std::string::npos) end = number.size();
-  for (size_t at = end; at > begin + 3;) {
-    at -= 3;
-    number.insert(at, ",");
-  }
-  return number;
-}
+// Types with a prefix in the alternate form.
+bool is_based(char type) { return type == 'b' || type == 'o' || type == 'x' || type == 'X'; }
 
 // As unsigned, since the smallest integer has no positive counterpart. %-formatting has no binary.
 std::string to_binary(Int value) {
@@ -150,6 +149,8 @@ class BraceFormat {
       value = Value::string(evaluator_.str(value));
     } else if (conversion == 'r') {
       value = Value::string(to_repr(value, evaluator_.budget()));
+    } else if (conversion == 'a') {
+      value = Value::string(to_ascii(value, evaluator_.budget()));
     } else if (conversion != 0) {
       fail("unknown conversion '{}' in format()", std::string_view(&conversion, 1));
     }
@@ -199,29 +200,46 @@ class BraceFormat {
     fail("format() has no argument '{}'", name);
   }
 
-  // The body through %-formatting, which knows the same number types; then grouping and alignment.
+  // Only an empty specification is str(); without one, a type that is neither number nor string has none in Python.
   void format(const Value& value, const Spec& spec) {
-    MarkedString body;
-    bool numeric = value.is(Kind::kInt) || value.is(Kind::kFloat) || (value.is(Kind::kBool) && spec.type != 0);
-    if (numeric && (spec.type != 0 || !spec.sign.empty() || spec.comma || !spec.precision.empty())) {
-      body = MarkedString(number(value, spec), true);
-    } else {
-      if (spec.type != 0 && spec.type != 's') fail("unknown format code for an object of type '{}'", type_name(value));
-      body = evaluator_.str(value);
-      if (!spec.precision.empty()) {
-        body = body.range(0, byte_offset(body.text(), std::stoul(spec.precision.substr(1))));
-      }
+    if (spec.empty) return append(evaluator_.str(value));
+    require_defined(value);
+    if (value.is_number()) return format_number(value, spec);
+    if (!value.is_string()) fail("unsupported format string passed to {}.__format__", type_name(value));
+    if (spec.type != 0 && spec.type != 's') {
+      fail("Unknown format code '{}' for object of type 'str'", std::string_view(&spec.type, 1));
     }
-    // Python's defaults: numbers to the right, everything else to the left; a 0 before the width pads behind the sign.
-    char align = spec.align != 0 ? spec.align : spec.zero ? '=' : numeric ? '>' : '<';
-    MarkedString fill(spec.align == 0 && spec.zero ? "0" : spec.fill, true);
-    size_t sign = 0;
-    if (align == '=' && !body.empty() && (body.text()[0] == '-' || body.text()[0] == '+' || body.text()[0] == ' '))
-      sign = 1;
-    // With '=' the sign goes out first, and the fill stands between it and the digits.
-    append(body.range(0, sign));
-    Ends ends = align == '<' ? Ends::kRight : align == '^' ? Ends::kBoth : Ends::kLeft;
-    append(pad_field(body.range(sign, body.size()), spec.width < sign ? 0 : spec.width - sign, ends, fill));
+    if (spec.has_sign) fail("Sign not allowed in string format specifier");
+    if (spec.alternate) fail("Alternate form (#) not allowed in string format specifier");
+    if (spec.comma) fail("Cannot specify ',' with 's'.");
+    if (spec.align == '=') fail("'=' alignment not allowed in string format specifier");
+    MarkedString body = value.as_marked();
+    if (!spec.precision.empty()) {
+      body = body.range(0, byte_offset(body.text(), std::stoul(spec.precision.substr(1))));
+    }
+    put(body, spec.width, spec.align != 0 ? spec.align : '<', spec.fill);
+  }
+
+  void format_number(const Value& value, const Spec& spec) {
+    // Python's default; a 0 before the width pads behind the sign.
+    const char align = spec.align != 0 ? spec.align : spec.zero ? '=' : '>';
+    if (spec.type == 'c') return put(character(value, spec), spec.width, align, spec.fill);
+    std::string text = number(value, spec), sign = spec.sign;
+    if (text[0] == '-') {
+      sign = "-";
+      text.erase(0, 1);
+    }
+    if (spec.alternate && is_based(spec.type)) sign += std::string("0") + spec.type;
+    if (spec.comma) text = with_commas(text, align == '=' && spec.fill == "0" ? spec.width : 0, sign.size());
+    if (align != '=') return put(MarkedString(sign + text, true), spec.width, align, spec.fill);
+    // Sign and prefix go out first, and the fill stands between them and the digits.
+    append(MarkedString(sign, true));
+    put(MarkedString(text, true), spec.width < sign.size() ? 0 : spec.width - sign.size(), '>', spec.fill);
+  }
+
+  void put(const MarkedString& body, size_t width, char align, const std::string& fill) {
+    const Ends ends = align == '<' ? Ends::kRight : align == '^' ? Ends::kBoth : Ends::kLeft;
+    append(pad_field(body, width, ends, MarkedString(fill, true)));
   }
 
   // format() centres with the odd fill character on the right, unlike str.center().
@@ -234,30 +252,73 @@ class BraceFormat {
     return pad(left, width, Ends::kRight, fill, evaluator_.budget());
   }
 
+  MarkedString percent(const std::string& pattern, const Value& value) {
+    return percent_format(MarkedString(pattern, true), make_tuple({value}), evaluator_.budget());
+  }
+
+  MarkedString character(const Value& value, const Spec& spec) {
+    if (!value.is_integral()) fail("Unknown format code 'c' for object of type 'float'");
+    if (spec.has_sign || spec.alternate || spec.comma || !spec.precision.empty()) {
+      fail("Sign, '#', ',' and precision are not allowed with integer format specifier 'c'");
+    }
+    return percent("%c", value);
+  }
+
+  // Through %-formatting, which knows the same number types: digits, with '-' where it is negative. Neither width nor
+  // fill nor prefix: format_number() adds them, which knows more alignments than %.
   std::string number(const Value& value, const Spec& spec) {
-    if (spec.type == 'b') return to_binary(value.as_int());
-    std::string type(1, spec.type != 0 ? spec.type : value.is(Kind::kFloat) ? 'g' : 'd');
-    Value shown = value;
-    // The value in percent: "f" and a percent sign, which %-formatting writes as two.
-    if (spec.type == '%') {
-      type = "f%%";
-      shown = Value::real(value.as_float() * 100);
+    static constexpr std::string_view kIntegers = "dboxX", kReals = "eEfFgG%";
+    const bool real = kReals.find(spec.type) != std::string_view::npos;
+    if (spec.type != 0 && !real && (!value.is_integral() || kIntegers.find(spec.type) == std::string_view::npos)) {
+      fail("Unknown format code '{}' for object of type '{}'", std::string_view(&spec.type, 1), type_name(value));
+    }
+    if (value.is_integral() && !real) {
+      if (!spec.precision.empty()) fail("Precision not allowed in integer format specifier");
+      if (spec.comma && is_based(spec.type)) fail("Cannot specify ',' with '{}'.", std::string_view(&spec.type, 1));
+      if (spec.type == 'b') return to_binary(value.as_int());
+      return percent(std::string("%") + (spec.type != 0 ? spec.type : 'd'), value).text();
     }
     // Without a type a float prints as str() of it does, with as many digits as it needs.
-    if (spec.type == 0 && value.is(Kind::kFloat) && spec.precision.empty()) {
-      std::string text = float_repr(value.as_float());
-      if (text[0] != '-') text = spec.sign + text;
-      return spec.comma ? with_commas(text) : text;
+    if (spec.type == 0) return spec.precision.empty() ? float_repr(value.as_float()) : shortest(value, spec);
+    const std::string pattern = std::string(spec.alternate ? "%#" : "%") + spec.precision;
+    if (spec.type != '%') return percent(pattern + spec.type, value).text();
+    // The value in percent: "f" and a percent sign, which %-formatting writes as two.
+    return percent(pattern + "f%%", Value::real(value.as_float() * 100)).text();
+  }
+
+  // As "g", but with a digit behind the point, and with an exponent from one digit less on (Py_DTSF_ADD_DOT_0 of
+  // CPython): {:.3} of 1.0 is 1.0, and of 100.0 it is 1e+02.
+  std::string shortest(const Value& value, const Spec& spec) {
+    const std::string general = percent((spec.alternate ? "%#" : "%") + spec.precision + "g", value).text();
+    if (!std::isfinite(value.as_float())) return general;
+    const unsigned long digits = std::max(1UL, std::stoul(spec.precision.substr(1)));
+    const std::string scientific = percent(fmt::format("%.{}e", digits - 1), value).text();
+    const size_t e = scientific.find('e');
+    if (std::stol(scientific.substr(e + 1)) != static_cast<long>(digits) - 1) {
+      return general.find_first_of(".e") == std::string::npos ? general + ".0" : general;
     }
-    if (value.is(Kind::kFloat) && (type == "d" || type == "x" || type == "X" || type == "o")) {
-      fail("Unknown format code '{}' for object of type 'float'", type);
+    std::string mantissa = scientific.substr(0, e);
+    const bool point = mantissa.find('.') != std::string::npos;
+    if (spec.alternate) return mantissa + (point ? "" : ".") + scientific.substr(e);
+    if (point) mantissa.erase(mantissa.find_last_not_of('0') + 1);
+    if (mantissa.back() == '.') mantissa.pop_back();
+    return mantissa + scientific.substr(e);
+  }
+
+  // Groups the digits before the point or exponent by three, with zeros before them until sign and number have `width`.
+  // A comma never comes first, so there may be one character more.
+  std::string with_commas(const std::string& number, size_t width, size_t sign) {
+    const size_t end = std::min(number.find_first_not_of("0123456789"), number.size());
+    const size_t others = sign + number.size() - end;
+    size_t count = end;
+    evaluator_.budget().string(width);
+    while (others + count + (count > 0 ? (count - 1) / 3 : 0) < width) ++count;
+    std::string out;
+    for (size_t left = count; left > 0; --left) {
+      out += left > end ? '0' : number[end - left];
+      if (left > 1 && left % 3 == 1) out += ',';
     }
-    if (value.is_integral() && type == "d" && !spec.precision.empty())
-      fail("Precision not allowed in integer format specifier");
-    // Neither width nor fill: format() pads, which knows more alignments than %.
-    std::string pattern = "%" + spec.sign + (spec.alternate ? "#" : "") + spec.precision + type;
-    std::string text = percent_format(MarkedString(pattern, true), make_tuple({shown}), evaluator_.budget()).text();
-    return spec.comma ? with_commas(text) : text;
+    return out + number.substr(end);
   }
 
   Evaluator& evaluator_;

@@ -80,7 +80,18 @@ class Writer {
 
 // --- repr ---
 
-// unicode_repr() of CPython: what is not printable is written in the shortest of its three forms of escapes.
+// In the shortest of Python's three forms.
+void append_escape(std::string& out, uint32_t c) {
+  if (c < 0x100) {
+    out += fmt::format("\\x{:02x}", c);
+  } else if (c < 0x10000) {
+    out += fmt::format("\\u{:04x}", c);
+  } else {
+    out += fmt::format("\\U{:08x}", c);
+  }
+}
+
+// unicode_repr() of CPython: what is not printable is written as an escape.
 void repr_escape(std::string& out, uint32_t c, bool single_quotes) {
   if (c == '\\') {
     out += "\\\\";
@@ -95,12 +106,8 @@ void repr_escape(std::string& out, uint32_t c, bool single_quotes) {
     out += "\\t";
   } else if (is_printable(c)) {
     append_utf8(out, c);
-  } else if (c < 0x100) {
-    out += fmt::format("\\x{:02x}", c);
-  } else if (c < 0x10000) {
-    out += fmt::format("\\u{:04x}", c);
   } else {
-    out += fmt::format("\\U{:08x}", c);
+    append_escape(out, c);
   }
 }
 
@@ -364,6 +371,26 @@ MarkedString to_repr(const Value& value, Budget& budget) {
   Writer out(budget);
   repr(out, value);
   return out.finish();
+}
+
+// What repr() leaves of characters that are not ASCII is printable, and none of it a quote or a backslash.
+MarkedString to_ascii(const Value& value, Budget& budget) {
+  const MarkedString text = to_repr(value, budget);
+  MarkedString out;
+  text.for_each_run(0, text.size(), [&](std::string_view run, bool trusted) {
+    std::string escaped;
+    for (size_t at = 0; at < run.size();) {
+      const uint32_t c = next_code_point(run, at);
+      if (c < 0x80) {
+        escaped += static_cast<char>(c);
+      } else {
+        append_escape(escaped, c);
+      }
+    }
+    out.append(escaped, trusted);
+  });
+  budget.string(out.size());
+  return out;
 }
 
 MarkedString to_json(const Value& value, const JsonStyle& style, Budget& budget) {

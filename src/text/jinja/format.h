@@ -16,6 +16,7 @@ namespace millrace::jinja {
 
 MarkedString to_str(const Value& value, Budget& budget);
 MarkedString to_repr(const Value& value, Budget& budget);
+MarkedString to_ascii(const Value& value, Budget& budget);  // repr() with escapes for what is not ASCII
 
 struct JsonStyle {
   bool ensure_ascii = false;

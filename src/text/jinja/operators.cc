@@ -17,6 +17,12 @@ Int floor_div(Int a, Int b) {
   return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
 }
 
+// With the divisor's sign. Not a - floor_div(a, b) * b: the product may not fit where the remainder does.
+Int floor_mod(Int a, Int b) {
+  Int rest = a % b;
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
 Value power(Int base, Int exponent) {
   if (exponent < 0) {
     if (base == 0) fail("0.0 cannot be raised to a negative power");
@@ -53,8 +59,7 @@ Value integer_operation(std::string_view op, Int a, Int b) {
       if (op == "//" && __builtin_sub_overflow(Int{0}, a, &out)) overflow(op);
       return Value::integer(out);
     }
-    Int quotient = floor_div(a, b);
-    out = op == "//" ? quotient : a - quotient * b;
+    out = op == "//" ? floor_div(a, b) : floor_mod(a, b);
   }
   return Value::integer(out);
 }

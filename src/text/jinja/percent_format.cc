@@ -1,7 +1,9 @@
 #include "text/jinja/percent_format.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 
 #include "text/jinja/format.h"
@@ -59,17 +61,15 @@ class PercentFormat {
     return values_;
   }
 
+  // Negative: of an argument alone.
   int64_t number() {
     // The number is the next argument.
     if (at_ < text_.size() && text_[at_] == '*') {
       ++at_;
       Value value = next_value();
       if (!value.is_integral()) fail("* wants int");
-      Int count = value.as_int();
-      // A negative width means to the left.
-      left_ |= count < 0;
-      count = count < 0 ? -count : count;
-      return count > INT32_MAX ? INT32_MAX : static_cast<int64_t>(count);
+      // Of the smallest integer too, which has no positive counterpart.
+      return static_cast<int64_t>(std::clamp<Int>(value.as_int(), -INT32_MAX, INT32_MAX));
     }
     int64_t value = 0;
     while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') {
@@ -104,9 +104,12 @@ class PercentFormat {
                            : alternate_) = true;
     }
     int64_t width = number(), precision = -1;
+    // A negative width means to the left.
+    left_ |= width < 0;
+    width = std::abs(width);
     if (at_ < text_.size() && text_[at_] == '.') {
       ++at_;
-      precision = number();
+      precision = std::max<int64_t>(0, number());
     }
     // C's length modifiers, which Python takes and ignores.
     while (at_ < text_.size() && std::strchr("hlL", text_[at_]) != nullptr && text_[at_] != 0) ++at_;
@@ -120,7 +123,7 @@ class PercentFormat {
     MarkedString body;
     bool numeric = type != 0 && std::strchr("diuoxXeEfFgG", type) != nullptr;
     if (type == 's' || type == 'r' || type == 'a') {
-      body = type == 's' ? to_str(value, budget_) : to_repr(value, budget_);
+      body = type == 's' ? to_str(value, budget_) : type == 'r' ? to_repr(value, budget_) : to_ascii(value, budget_);
       // In characters, not bytes.
       if (precision >= 0) body = body.range(0, byte_offset(body.text(), static_cast<size_t>(precision)));
     } else if (type == 'c') {
@@ -133,10 +136,11 @@ class PercentFormat {
       fail("unsupported format character '{}'", std::string_view(&type, 1));
     }
     auto columns = static_cast<size_t>(width);
-    // Zeros stand between the sign and the digits.
+    // Zeros stand between the sign, or the prefix of another base, and the digits.
     if (numeric && zero_ && !left_ && body.size() < columns) {
       budget_.string(columns);
       size_t digits = body.text()[0] == '-' || body.text()[0] == '+' || body.text()[0] == ' ' ? 1 : 0;
+      if (alternate_ && std::strchr("oxX", type) != nullptr) digits += 2;
       std::string padded = body.text();
       padded.insert(digits, columns - body.size(), '0');
       body = MarkedString(padded, true);

@@ -169,12 +169,13 @@ StatementRunner::Flow StatementRunner::run_filter_block(const Stmt& stmt) {
   {
     Output::Capture capture(state_.output, text);
     ScopeChain::Open inner(state_.scopes);
-    // The text goes to the filter even where a break or continue ends the block early; the flow is passed on behind it.
     flow = run_block(stmt.blocks[0]);
   }
+  // As in Jinja, where a break or continue leaves the block before its filter runs: its text goes nowhere.
+  if (flow != Flow::kNormal) return flow;
   Value input = Value::string(std::move(text));
   print(evaluator_.eval_filter(*stmt.expressions[0], &input));
-  return flow;
+  return Flow::kNormal;
 }
 
 void StatementRunner::run_set_block(const Stmt& stmt) {
