@@ -6,7 +6,7 @@ jobs=${MILLRACE_JOBS:-$(nproc)}
 build_packages=(build-essential cmake ninja-build pkg-config ccache mold
   libboost-dev libzmq3-dev nlohmann-json3-dev libfmt-dev libspdlog-dev libcli11-dev libpcre2-dev libutf8proc-dev libssl-dev libcurl4-openssl-dev ca-certificates prometheus-cpp-dev
   libxxhash-dev libyaml-cpp-dev libucx-dev libjpeg62-turbo-dev libpng-dev libwebp-dev
-  libsndfile1-dev libmpg123-dev libvorbis-dev libopusfile-dev libsoxr-dev libseccomp-dev)
+  libsndfile1-dev libmpg123-dev libvorbis-dev libopusfile-dev libsoxr-dev libseccomp-dev libsqlite3-dev)
 test_packages=(libgtest-dev python3 python3-pytest python3-zmq python3-msgpack iproute2)
 # The page of tests/e2e/test_web.py in Chromium: 120 MB to download, so only continuous integration installs it. Without it that test is
 # skipped; the page's modules are tested in node all the same.

@@ -2,8 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
+
+#include "api/response_file.h"
+#include "base/log.h"
 
 namespace millrace::api {
 namespace {
@@ -34,6 +38,8 @@ std::string_view text_of(Gone gone) {
 
 ResponseStore::ResponseStore() : counted_(std::make_shared<StoredBytes>()) {}
 
+ResponseStore::~ResponseStore() = default;
+
 std::string ResponseStore::make_id() {
   std::random_device system;
   return fmt::format("resp_{:08x}{:08x}{:08x}{:08x}", system(), system(), system(), system());
@@ -44,9 +50,10 @@ void ResponseStore::set_limits(std::size_t bytes, int64_t seconds) {
   seconds_ = seconds;
 }
 
-StoredResponsePtr ResponseStore::make(std::string id, std::string body, std::string input, StoredResponsePtr before,
-                                      Background background) const {
+StoredResponsePtr ResponseStore::make(uint64_t number, std::string id, std::string body, std::string input,
+                                      StoredResponsePtr before, Background background) const {
   auto response = std::make_shared<StoredResponse>();
+  response->number = number;
   response->id = std::move(id);
   response->body = std::move(body);
   response->input = std::move(input);
@@ -62,7 +69,8 @@ StoredResponsePtr ResponseStore::make(std::string id, std::string body, std::str
 void ResponseStore::add(std::string id, std::string body, std::string input, StoredResponsePtr before,
                         const std::vector<std::string>& items, int64_t now_s, Background background) {
   if (!enabled()) return;
-  StoredResponsePtr response = make(std::move(id), std::move(body), std::move(input), std::move(before), background);
+  StoredResponsePtr response =
+      make(next_number_++, std::move(id), std::move(body), std::move(input), std::move(before), background);
   const std::lock_guard lock(mutex_);
   const auto gone = gone_.find(response->id);
   if (background == Background::kEnded && gone != gone_.end() && gone->second == Gone::kDeleted) return;
@@ -74,7 +82,7 @@ bool ResponseStore::end_running(std::string_view id, std::string body, int64_t n
   const auto found = entries_.find(id);
   if (found == entries_.end() || found->second.response->background != Background::kRunning) return false;
   const StoredResponse& running = *found->second.response;
-  keep(make(running.id, std::move(body), running.input, running.before, Background::kEnded), {}, now_s);
+  keep(make(next_number_++, running.id, std::move(body), running.input, running.before, Background::kEnded), {}, now_s);
   return true;
 }
 
@@ -82,11 +90,25 @@ void ResponseStore::keep(StoredResponsePtr response, const std::vector<std::stri
   const std::string id = response->id;
   if (const auto known = entries_.find(id); known != entries_.end()) drop(known);
   gone_.erase(id);
-  const uint64_t number = next_number_++;
-  oldest_first_.emplace(number, id);
-  for (const std::string& item : items) by_item_.insert_or_assign(item, id);
-  entries_.emplace(id, Entry{std::move(response), items, now_s + seconds_, number});
+  if (file_) {  // a copy: what the file has still to write would count as held
+    file_->put({.number = response->number,
+                .id = id,
+                .body = response->body,
+                .input = response->input,
+                .items = items,
+                .before = response->before ? response->before->number : 0,
+                .background = response->background,
+                .expires_at = now_s + seconds_});
+  }
+  list(std::move(response), items, now_s + seconds_);
   drop_excess(now_s);
+}
+
+void ResponseStore::list(StoredResponsePtr response, std::vector<std::string> items, int64_t expires_at) {
+  oldest_first_.emplace(response->number, response->id);
+  for (const std::string& item : items) by_item_.insert_or_assign(item, response->id);
+  std::string id = response->id;
+  entries_.emplace(std::move(id), Entry{std::move(response), std::move(items), expires_at});
 }
 
 void ResponseStore::drop(Entries::iterator entry) {
@@ -94,7 +116,8 @@ void ResponseStore::drop(Entries::iterator entry) {
     const auto found = by_item_.find(item);
     if (found != by_item_.end() && found->second == entry->first) by_item_.erase(found);
   }
-  oldest_first_.erase(entry->second.number);
+  oldest_first_.erase(entry->second.response->number);
+  if (file_) file_->drop(entry->second.response->number);
   entries_.erase(entry);
 }
 

@@ -1,5 +1,5 @@
 // ResponseStore: the answers of /v1/responses that clients asked to keep, so that they may be read again, and a later
-// request may go on from one by its id. In memory alone: nothing outlives the process.
+// request may go on from one by its id. In memory; what a ResponseFile has of them outlives the process.
 //
 // A response that goes on from another one holds it: forgetting the earlier one ends its own id, not the conversation.
 // The oldest ones go where newer ones need the space; a response that is over the limits by itself is not kept.
@@ -17,6 +17,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/status.h"
 
 namespace millrace::api {
 
@@ -38,6 +40,7 @@ enum class Background : uint8_t { kNo, kRunning, kEnded };
 
 // One response, and what it answers. Immutable.
 struct StoredResponse {
+  uint64_t number = 0;  // in the sequence in which they were made
   std::string id;
   std::string body;   // as the client got it
   std::string input;  // a JSON array of items, each with an id, without those of earlier responses
@@ -61,14 +64,20 @@ enum class Gone : uint8_t {
 // "it expired; ...", for a message.
 std::string_view text_of(Gone gone);
 
+class ResponseFile;
+
 class ResponseStore {
  public:
   ResponseStore();
+  ~ResponseStore();
   // "resp_" and 32 hex digits of the system's random bits, so that no client finds the responses of another one.
   static std::string make_id();
 
   // 0 bytes: nothing is kept. Before the server starts.
   void set_limits(std::size_t bytes, int64_t seconds);
+  // The file's responses are in the store from now on, as far as the limits allow, and the file follows the store. One
+  // that ran in the background when its server ended has failed. Before the server starts, after set_limits().
+  Status keep_in(std::unique_ptr<ResponseFile> file, int64_t now_s);
   bool enabled() const { return max_bytes_ > 0; }
 
   // Keeps it, in the place of an earlier one of its id. `items`: the ids of its output's items. Of the background, the
@@ -94,12 +103,12 @@ class ResponseStore {
     StoredResponsePtr response;
     std::vector<std::string> items;
     int64_t expires_at = 0;
-    uint64_t number = 0;  // of oldest_first_
   };
   using Entries = std::map<std::string, Entry, std::less<>>;
-  StoredResponsePtr make(std::string id, std::string body, std::string input, StoredResponsePtr before,
+  StoredResponsePtr make(uint64_t number, std::string id, std::string body, std::string input, StoredResponsePtr before,
                          Background background) const;
   void keep(StoredResponsePtr response, const std::vector<std::string>& items, int64_t now_s);  // with the lock held
+  void list(StoredResponsePtr response, std::vector<std::string> items, int64_t expires_at);
   void drop(Entries::iterator entry);  // with the lock held, as the next ones
   void drop_as(Entries::iterator entry, Gone gone);
   void drop_excess(int64_t now_s);
@@ -108,13 +117,15 @@ class ResponseStore {
   std::size_t max_bytes_ = kDefaultStoredBytes;
   int64_t seconds_ = kDefaultStoredSeconds;
 
+  std::atomic<uint64_t> next_number_ = 1;
+
   mutable std::mutex mutex_;  // guards what follows
   Entries entries_;
   std::map<std::string, std::string, std::less<>> by_item_;  // to the id of its response
   std::map<uint64_t, std::string> oldest_first_;             // ids by number
-  uint64_t next_number_ = 0;
   std::map<std::string, Gone, std::less<>> gone_;
   std::deque<std::string> gone_oldest_first_;  // may name one that came again
+  std::unique_ptr<ResponseFile> file_;         // null: nothing outlives the process
 };
 
 }  // namespace millrace::api

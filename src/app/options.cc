@@ -264,6 +264,11 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
       ->check(CLI::Range(1, 1 << 30))
       ->capture_default_str()
       ->group(group);
+  command
+      .add_option("--response-store-file", o.response_store_file,
+                  "Keep these answers in this SQLite file too, so that they outlive the process; a new one is made")
+      ->type_name("FILE")
+      ->group(group);
   add_record_options(command, o);
   add_media_options(command, o);
   add_running_options(command, o);
@@ -387,6 +392,7 @@ std::string options_json(const ServeOptions& o) {
   add("web", o.web);
   add("response-store-mib", o.response_store_mib);
   add("response-store-ttl-s", o.response_store_ttl_s);
+  add("response-store-file", o.response_store_file);
   add("media-allowed-domains", fmt::format("{}", fmt::join(o.media_domains, " ")));
   add("media-allow-private-networks", o.media_private_networks);
   add("media-root", o.media_root);
@@ -435,6 +441,9 @@ Status validate(const ServeOptions& o) {
                             o.prefill, o.model.pp);
   }
   RETURN_IF_ERROR(check_transfer_listen(o));
+  if (!o.response_store_file.empty() && o.response_store_mib == 0) {
+    return invalid_argument("--response-store-file has no use: --response-store-mib is 0; wanted 1 or more");
+  }
   if (o.prefill > 0 && !o.model.prefix_cache) {
     return invalid_argument("--prefill with --no-prefix-cache; wanted a prefix cache, to which pages come");
   }

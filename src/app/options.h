@@ -33,6 +33,7 @@ struct ServeOptions {
   bool web = true;              // a page at /
   int response_store_mib = 64;  // of answers of /v1/responses; 0: none is stored
   int response_store_ttl_s = 3600;
+  std::string response_store_file;  // empty: they end with the process
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;

@@ -407,7 +407,7 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
   } else {
     api::add_pipeline_routes(context);
   }
-  if (Status status = server.start(); !status.ok()) {
+  if (Status status = start_server(server, service, options.response_store_file); !status.ok()) {
     end->begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
     return print_error(status), kExitBadInput;
   }

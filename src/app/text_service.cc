@@ -1,6 +1,8 @@
 #include "app/text_service.h"
 
 #include "api/prompt_values.h"
+#include "api/reply_format.h"
+#include "api/response_file.h"
 #include "app/commands.h"
 #include "app/web_files.h"
 
@@ -41,6 +43,18 @@ TextService::TextService(TextComponents components, TextServiceOptions options, 
 }
 
 TextService::~TextService() { stop(); }
+
+Status TextService::keep_responses_in(const std::string& file) {
+  auto opened = api::ResponseFile::open(file);
+  const Status status =
+      opened.ok() ? context_.state->responses.keep_in(std::move(*opened), api::unix_seconds()) : opened.status();
+  return status.with_prefix("--response-store-file");
+}
+
+Status start_server(http::Server& server, std::optional<TextService>& service, const std::string& response_file) {
+  if (service && !response_file.empty()) RETURN_IF_ERROR(service->keep_responses_in(response_file));
+  return server.start();
+}
 
 void TextService::start() {
   thread_ = std::thread([this] { tokenizer_.run(); });

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <string>
 #include <thread>
 
 #include "api/media_fetcher.h"
@@ -37,6 +39,8 @@ class TextService {
   TextService(TextComponents components, TextServiceOptions options, PipelineEngine& pipeline, http::Server& server);
   ~TextService();  // stop()
 
+  // Stored answers outlive the process in this file. Before the server starts.
+  Status keep_responses_in(const std::string& file);
   void start();
   // What waits is answered with kUnavailable.
   void stop();
@@ -52,5 +56,8 @@ class TextService {
   api::PipelineContext pipeline_context_;
   std::thread thread_;
 };
+
+// With the stored answers of a service that has some; an empty `response_file`: they do not outlive the process.
+Status start_server(http::Server& server, std::optional<TextService>& service, const std::string& response_file);
 
 }  // namespace millrace

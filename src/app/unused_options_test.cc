@@ -23,11 +23,26 @@ PipelineSpec echo(const std::string& more = "") {
 
 TEST(UnusedOptions, OfModelsAndText) {
   std::vector<std::string> names = model_option_names();
-  names.insert(names.end(), {"request-timeout-s", "queue-timeout-s", "stall-restart-s", "dp", "dp-policy",
-                             "served-model-name", "any-model-name", "require-model", "public-models",
-                             "media-allowed-domains", "media-allow-private-networks", "media-root", "video-max-frames",
-                             "video-max-pixels", "video-max-seconds", "video-max-mib", "video-decode-seconds",
-                             "response-store-mib", "response-store-ttl-s"});
+  names.insert(names.end(), {"request-timeout-s",
+                             "queue-timeout-s",
+                             "stall-restart-s",
+                             "dp",
+                             "dp-policy",
+                             "served-model-name",
+                             "any-model-name",
+                             "require-model",
+                             "public-models",
+                             "media-allowed-domains",
+                             "media-allow-private-networks",
+                             "media-root",
+                             "video-max-frames",
+                             "video-max-pixels",
+                             "video-max-seconds",
+                             "video-max-mib",
+                             "video-decode-seconds",
+                             "response-store-mib",
+                             "response-store-ttl-s",
+                             "response-store-file"});
   for (const std::string& name : names) {
     if (name == "log-level") continue;
     EXPECT_NE(refusal({"port", name}, echo()).find("--" + name + " has no use"), std::string::npos) << name;

@@ -171,3 +171,31 @@ def check_greedy(server):
 
 def test_greedy_equals_transformers(server):
     check_greedy(server)
+
+
+# Names and texts that leave no choice about most of their tokens, in a vocabulary that spells some characters by their bytes.
+FORCED = [{"regex": "[ab]{3} \u6f22\u5b57 \u2713 [0-9]{2} \u4eee\u540d{2}(x|y)"},
+          {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {
+              "type": "object", "additionalProperties": False, "required": ["zqxj\u6f22", "w\u5b57"],
+              "properties": {"zqxj\u6f22": {"enum": ["\u4eee\u540d1", "\u4eee\u540d2"]}, "w\u5b57": {"const": "\u00fe\u2713\u00f0"}}}}}},
+          {"regex": "(\u6f22\u5b57){1,9}", "stop": "\u5b57\u6f22\u5b57"}]
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if "replica" in name or "range" in name or "overlap" in name or name in ("as shipped", "tiny pool", "chunks of 16")])
+def test_runs_of_forced_tokens_change_nothing(name):
+    """Logprobs keep each token in a step of its own."""
+    ways = [{"temperature": 0}, {"temperature": 1, "frequency_penalty": 0.5}, {"min_tokens": 5}, {"n": 2}]
+    bodies = [{"prompt": "Once", "max_tokens": most, "seed": most, **grammar, **way}
+              for grammar in FORCED for way in ways for most in (5, 17, 60) if not ("min_tokens" in way and most < 60)]
+
+    def shown(server, body):
+        status, _, found = server.post("/v1/completions", body)
+        assert status == 200, found
+        return [(choice["text"], choice["finish_reason"]) for choice in found["choices"]], found["usage"]["completion_tokens"]
+    with Server(*SETTINGS[name]) as server, concurrent.futures.ThreadPoolExecutor(16) as pool:
+        wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas")
+        single = list(pool.map(lambda body: shown(server, {**body, "logprobs": 0}), bodies))
+        counter = "millrace:forced_run_tokens_total"
+        assert server.metrics()[counter] == 0
+        assert list(pool.map(lambda body: shown(server, body), bodies)) == single
+        wait_until(lambda: server.metrics()[counter] > 50, "tokens in forced runs")

@@ -351,6 +351,44 @@ def test_a_server_that_stores_nothing(tmp_path):
         assert made["store"] is False and stored(running, made["id"])[0] == 404
 
 
+def test_stored_responses_outlive_the_server(tmp_path):
+    file = tmp_path / "responses.db"
+    with Server("--response-store-file", str(file)) as running:
+        first = running.post(RESPONSES, body(max_output_tokens=8))[2]
+        second = running.post(RESPONSES, body(max_output_tokens=8, input="Go on.", previous_response_id=first["id"]))[2]
+        deleted = running.post(RESPONSES, body(max_output_tokens=2))[2]
+        unstored = running.post(RESPONSES, body(max_output_tokens=2, store=False))[2]
+        assert stored(running, first["id"], "DELETE")[0] == stored(running, deleted["id"], "DELETE")[0] == 200
+        third = {**body(max_output_tokens=8, input="And then?"), "previous_response_id": second["id"]}
+        wanted = running.post(RESPONSES, third)[2]
+        items = stored(running, f"{second['id']}/input_items")[1]
+        other = Server("--response-store-file", str(file), wait=False)
+        assert other.end() == 2, other.output()
+        assert "responses.db: it is open in another process; wanted" in other.output()
+    assert file.stat().st_mode & 0o777 == 0o600
+    with Server("--response-store-file", str(file)) as running:
+        assert stored(running, second["id"]) == (200, second)
+        assert stored(running, f"{second['id']}/input_items") == (200, items)
+        for gone in (first, deleted, unstored):
+            assert stored(running, gone["id"])[0] == 404
+        found = running.post(RESPONSES, third)[2]
+        assert shown(found)["output"] == shown(wanted)["output"] and found["usage"]["input_tokens"] == wanted["usage"]["input_tokens"]
+        running.kill()  # what was stored before is whole all the same
+    with Server("--response-store-file", str(file)) as running:
+        assert stored(running, second["id"]) == (200, second)
+
+
+@pytest.mark.parametrize("arguments, message", [
+    (["--response-store-file", "{}/none/x.db"], "cannot be opened: No such file or directory; wanted"),
+    (["--response-store-file", "{}/text"], "text: it is no SQLite file; wanted one, or a new name"),
+    (["--response-store-file", "{}/x.db", "--response-store-mib", "0"], "--response-store-file has no use: --response-store-mib is 0"),
+])
+def test_files_that_keep_no_responses(tmp_path, arguments, message):
+    (tmp_path / "text").write_text("x" * 5000)
+    refused = Server(*[argument.format(tmp_path) for argument in arguments], wait=False)
+    assert refused.end() == 2 and message in refused.output(), refused.output()
+
+
 def test_another_model_and_the_key(server):
     status, _, answer = server.post(RESPONSES, body(model="nothing"))
     assert status == 404 and answer["error"]["code"] == "model_not_found"

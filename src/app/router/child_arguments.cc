@@ -60,6 +60,7 @@ constexpr std::array kUnserved = {
     Unserved{"kv-events", "KV events are of one model"},
     Unserved{"weights-snapshot-dir", "a trainer's weights are of one model"},
     Unserved{"start-weights", "a trainer's weights are of one model"},
+    Unserved{"response-store-file", "each model has a process, and a file is of one"},
 };
 
 bool is_of_router(std::string_view name) {
