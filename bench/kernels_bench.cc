@@ -174,9 +174,10 @@ void add(const std::string& name, int threads, F run) {
 void register_linear(Isa isa, DType dtype, int threads, Activations activations = Activations::kF32) {
   const std::string type =
       activations == Activations::kF32 ? std::string(dtype_name(dtype)) : fmt::format("{}xBF16", dtype_name(dtype));
-  const std::pair<int64_t, int64_t> shapes[] = {{1024, 1024}, {2048, 1024}, {3072, 1024}, {1024, 3072}, {151936, 1024}};
+  const std::pair<int64_t, int64_t> shapes[] = {{1024, 1024}, {2048, 1024}, {3072, 1024},  {1024, 3072},
+                                                {384, 1024},  {1024, 384},  {151936, 1024}};
   for (const auto& [n, k] : shapes) {
-    for (int64_t rows : {1, 4, 16, 128, 512}) {
+    for (int64_t rows : {1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 128, 512}) {
       if (n > 100000 && rows > 16) continue;  // the head sees the rows that are sampled
       add(fmt::format("linear/{}/{}/{}x{}/{}", isa_name(isa), type, n, k, rows), threads,
           [=, n = n, k = k](benchmark::State& s) { linear(s, isa, dtype, n, k, rows, threads, activations); });

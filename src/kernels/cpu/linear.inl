@@ -5,7 +5,6 @@
 // then the blocks' sums are added, ascending; then bias; then the old y.
 // Included by kernels_<isa>.cc after linear_sums.inl.
 
-static constexpr int kFewRows = 6;
 static constexpr int64_t kAheadBytes = 4096;  // how far a pass over whole lines asks for weights: some hundred nanoseconds
 
 template <WeightKind kind>
@@ -29,15 +28,28 @@ static inline const char* panel_at(const LinearPart& part, int64_t panel) {
 
 // ---- few rows: x as it lies, weights straight from the panel --------------------------------------------------------
 
-template <WeightKind kind, int M, int V>
+// What is asked for while a block is multiplied: what lies so far ahead of the weights that are read, or a run of bytes
+// of its own, of which each k, or pair of them, takes a step.
+struct AheadOfReads {
+  int64_t bytes;
+  const char* next(const char* w) const { return w + bytes; }
+};
+struct AheadInSteps {
+  const char* at;
+  int64_t step;
+  const char* next(const char*) { return (at += step) - step; }
+};
+
+template <WeightKind kind, int M, int V, typename Ahead>
 static inline __attribute__((always_inline)) void few_block(const float* x, int64_t x_stride, const char* w,
-                                                            int64_t line, int64_t count, int64_t ahead,
+                                                            int64_t line, int64_t count, Ahead ahead,
                                                             LV (&acc)[M][V]) {
   constexpr int64_t kBytes = kLanes * (kind == WeightKind::kF16 ? 2 : 4);
   if constexpr (kind == WeightKind::kBF16) {
     int64_t i = 0;
     for (; i + 2 <= count; i += 2, w += line) {
-      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(w + ahead + b, 0, 2);
+      const char* const next = ahead.next(w);
+      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(next + b, 0, 2);
       LPairs pairs[V];
       UNROLL for (int v = 0; v < V; ++v) pairs[v] = lv_load_pairs(w + v * kBytes);
       UNROLL for (int m = 0; m < M; ++m) {
@@ -58,7 +70,8 @@ static inline __attribute__((always_inline)) void few_block(const float* x, int6
     }
   } else {
     for (int64_t i = 0; i < count; ++i, w += line) {
-      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(w + ahead + b, 0, 2);
+      const char* const next = ahead.next(w);
+      UNROLL for (int64_t b = 0; b < V * kBytes; b += 64) __builtin_prefetch(next + b, 0, 2);
       LV wv[V];
       UNROLL for (int v = 0; v < V; ++v) wv[v] = load_column<kind>(w + v * kBytes);
       UNROLL for (int m = 0; m < M; ++m) {
@@ -81,8 +94,65 @@ static void few_panel(const LinearPart& part, int64_t panel) {
       LV acc[M][V];
       UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
       few_block<kind, M, V>(part.x + k, part.x_stride, w + line_bytes<kind>(column), line, count,
-                            width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : kAheadBytes, acc);
+                            AheadOfReads{width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : kAheadBytes},
+                            acc);
       close_block<M, V>({&part, 0, panel * 32 + column, part.scratch + M * column, k == 0, k + count == part.k}, acc);
+    }
+  }
+}
+
+// Where a tile of rows, a run of columns and a block of k meet.
+struct FewTile {
+  int64_t row, column;  // of y
+  int64_t k, count;
+  const char* w;
+  int64_t line;
+  float* sums;
+  AheadInSteps ahead;
+};
+
+template <WeightKind kind, int V, int M = kFewTile>
+static inline void few_tile(int64_t height, const LinearPart& part, const FewTile& t) {
+  if constexpr (M > 1) {
+    if (height < M) return few_tile<kind, V, M - 1>(height, part, t);
+  }
+  LV acc[M][V];
+  UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
+  few_block<kind, M, V>(part.x + t.row * part.x_stride + t.k, part.x_stride, t.w, t.line, t.count, t.ahead, acc);
+  close_block<M, V>({&part, t.row, t.column, t.sums, t.k == 0, t.k + t.count == part.k}, acc);
+}
+
+// More rows than the registers hold sums for: in tiles, one after the other with each block, which stays in the level-1
+// cache. Meanwhile the weights of the next k come, a part of them with each tile.
+template <WeightKind kind, int V>
+static void few_panel_in_tiles(const LinearPart& part, int64_t panel) {
+  constexpr int64_t kColumns = V * kLanes;
+  const int64_t width = panel_width(part, panel), line = line_bytes<kind>(width);
+  const int64_t block_bytes = weight_bytes<kind>(kLinearDepth * width), lines = block_bytes / line;
+  const int64_t tiles = (part.rows + kFewTile - 1) / kFewTile, passes = (width + kColumns - 1) / kColumns * tiles;
+  const int64_t step = (line + passes - 1) / passes;
+  const char* w = panel_at<kind>(part, panel);
+  for (int64_t k = 0; k < part.k || k == 0; k += kLinearDepth, w += block_bytes) {
+    const int64_t count = part.k - k < kLinearDepth ? part.k - k : kLinearDepth;
+    const char* next = w + block_bytes;
+    for (int64_t column = 0; column < width && panel * 32 + column < part.n; column += kColumns) {
+      for (int64_t tile = 0; tile < tiles; ++tile, next += step * lines) {
+        const int64_t row = part.rows * tile / tiles, height = part.rows * (tile + 1) / tiles - row;
+        float* sums = part.scratch + row * 32 + height * column;
+        few_tile<kind, V>(height, part, {row, panel * 32 + column, k, count, w + line_bytes<kind>(column), line, sums,
+                                         {next, step}});
+      }
+    }
+  }
+}
+
+template <WeightKind kind>
+static void few_panels_in_tiles(const LinearPart& part) {
+  for (int64_t panel = part.panel_begin; panel < part.panel_end; ++panel) {
+    if (panel_width(part, panel) >= kVectors * kLanes) {
+      few_panel_in_tiles<kind, kVectors>(part, panel);
+    } else {
+      few_panel_in_tiles<kind, (kVectors + 1) / 2>(part, panel);
     }
   }
 }
@@ -99,8 +169,11 @@ static void few_panels(const LinearPart& part) {
   }
 }
 
-template <WeightKind kind, int M = kFewRows>
+template <WeightKind kind, int M = kFewTile>
 static void linear_few(const LinearPart& part) {
+  if constexpr (M == kFewTile && kFewRows > kFewTile) {
+    if (part.rows > M) return few_panels_in_tiles<kind>(part);
+  }
   if constexpr (M > 1) {
     if (part.rows < M) return linear_few<kind, M - 1>(part);
   }

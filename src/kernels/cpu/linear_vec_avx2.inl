@@ -5,6 +5,8 @@ typedef __m256i LPairs;
 static constexpr int kLanes = 8;
 static constexpr int kVectors = 2;   // of columns in a tile of many rows: 6 x 2 sums, 2 of W, 1 of x
 static constexpr int kRowTile = 6;
+static constexpr int kFewRows = 12;
+static constexpr int kFewTile = 5;   // 5 x 2 sums, 2 of W, a mask and one of x: with 6 the compiler keeps sums in memory
 static constexpr int kWideRows = 3;  // up to here a whole panel of 4 vectors side by side
 
 static inline LV lv_zero() { return zero(); }

@@ -7,6 +7,8 @@ struct LPairs {
 static constexpr int kLanes = 8;
 static constexpr int kVectors = 1;
 static constexpr int kRowTile = 4;
+static constexpr int kFewRows = 6;
+static constexpr int kFewTile = 6;
 static constexpr int kWideRows = 0;
 
 static inline LV lv_zero() { return zero(); }
