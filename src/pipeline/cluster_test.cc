@@ -62,7 +62,7 @@ class Sabotaged : public ::testing::TestWithParam<Sabotage> {};
 
 TEST_P(Sabotaged, IsFound) {
   int worlds = 0;
-  for (uint64_t seed = 1; seed <= 20; ++seed) {
+  for (uint64_t seed = 1; seed <= 100; ++seed) {
     if (!run_cluster({.seed = seed, .sabotage = GetParam()}).faults.empty()) return;
     ++worlds;
   }

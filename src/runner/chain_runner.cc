@@ -66,15 +66,16 @@ ChainRunner::ChainRunner(std::shared_ptr<const Model> model, RunnerOptions optio
   thread_ = std::thread([this] { compute_main(); });
 }
 
-// The ranges end first, so that no loss is reported any more.
+// The thread ends first, which asks the peers whether they live; then the ranges, before the members that the report of
+// a loss uses.
 ChainRunner::~ChainRunner() {
-  links_.peers.reset();
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   waker_->wake();
   thread_.join();
+  links_.peers.reset();
 }
 
 Status ChainRunner::wait_complete(const std::function<bool()>& waiting) {

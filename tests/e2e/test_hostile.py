@@ -618,7 +618,7 @@ def test_clients_cannot_take_the_descriptors_of_the_server_itself():
 
 @pytest.mark.parametrize("limit, wanted", [(["--nofile=7"], "may open 7 files; wanted at least"), (["--nofile=25"], "may open 25 files"),
                                            *(pytest.param([f"--as={mib << 20}"], f"{mib} MiB of address space; wanted at least",
-                                                          marks=pytest.mark.skipif(SANITIZED, reason="a sanitizer maps terabytes before main")) for mib in (57, 1100, 2000, 2400))])
+                                                          marks=pytest.mark.skipif(SANITIZED, reason="a sanitizer maps terabytes before main")) for mib in (64, 1100, 2000, 2400))])
 def test_a_start_with_tiny_limits_is_one_line(limit, wanted):
     found = subprocess.run(["prlimit", *limit, "--", program(), "serve", "--model", str(DEMO), "--port", "0"], capture_output=True, text=True, timeout=WAIT_S)
     assert found.returncode == 2 and wanted in found.stderr and len(found.stderr.splitlines()) == 1, found

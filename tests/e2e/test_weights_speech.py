@@ -75,10 +75,10 @@ def test_a_folder_in_which_another_part_has_changed_is_refused(server, folders, 
 
 @pytest.mark.parametrize("file, change, words", [
     ("config.json", lambda c: c["talker_config"].update(accept_hidden_layer=2), "talker_config"),
-    ("config.json", lambda c: c["talker_config"]["text_config"].update(rope_theta=5.0), "rope_theta"),
+    ("config.json", lambda c: c["talker_config"]["text_config"]["rope_parameters"].update(rope_theta=5.0), "rope_theta"),
     ("config.json", lambda c: c["code2wav_config"].update(sliding_window=3), "code2wav_config"),
     ("config.json", lambda c: c["thinker_config"].update(position_id_per_seconds=7), "position_id_per_seconds"),
-    ("preprocessor_config.json", lambda c: c.update(hop_length=200), "audio")], ids=lambda value: value if isinstance(value, str) else "")
+    ("preprocessor_config.json", lambda c: c.update(hop_length=200), "hop_length")], ids=lambda value: value if isinstance(value, str) else "")
 def test_a_folder_that_describes_a_part_otherwise_is_refused(server, folders, wanted, tmp_path, file, change, words):
     folder = folders["root"] / tmp_path.name
     shutil.copytree(folders["new"], folder)

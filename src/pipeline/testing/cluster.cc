@@ -173,11 +173,14 @@ class Run {
     }
   }
 
-  // All requests end at once: what was offered and fetched for them ends with them, not only by its lease.
+  // All requests end at once: what was offered and fetched for them ends with them, not only by its lease. A stage that
+  // reads an offer ends that with the abort, which may be lost and is sent again.
   void end_all() {
     for (int i = 0; i < 3; ++i) call(false);
     world_.boss->fail_all(Status(StatusCode::kUnavailable, "all requests end"), world_.now);
-    world_.run_until(world_.now + 100);
+    for (int64_t ms = 0; ms <= 4 * kAbortRetryMs && world_.real_payloads->open_puts() > 0; ms += 100) {
+      world_.run_until(world_.now + 100);
+    }
     if (const auto puts = world_.real_payloads->open_puts(); puts > 0) fault("{} puts of ended requests", puts);
   }
 
