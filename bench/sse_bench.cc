@@ -198,7 +198,7 @@ int main(int argc, char** argv) {
   facts.vocab_size = vocabulary;
   TextComponents components{.tokenizer = text, .facts = facts, .max_prompt_bytes = 1 << 20};
   Library library = instant_library(text, streams);
-  auto spec = parse_pipeline(builtin_text_pipeline(), "text.yaml", library);
+  auto spec = load_text_or_file("", false, library);
   if (!spec.ok()) die(spec.status().message());
   auto instance = Instance::lead(std::move(spec).value(), std::move(library), {.single = true});
   if (!instance.ok()) die(instance.status().message());
