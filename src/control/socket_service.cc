@@ -92,7 +92,7 @@ bool SocketService::wait_and_serve(std::vector<Watched>& live) {
   // Without the lock: add_socket() writes to the eventfd to end it.
   if (zmq_poll(items.data(), static_cast<int>(items.size()), kIdleWaitMs) < 0) return zmq_errno() == EINTR;
   if (items[0].revents != 0) {
-    uint64_t wakes;
+    uint64_t wakes = 0;
     [[maybe_unused]] const auto drained = ::read(wake_fd_, &wakes, sizeof wakes);
   }
   for (std::size_t i = 0; i < live.size(); ++i) {

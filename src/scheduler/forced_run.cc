@@ -34,7 +34,8 @@ int32_t forced_rows(const Sequence& sequence, const SchedulerOptions& options, i
 void append_forced(Sequence& sequence, int32_t rows) {
   if (rows == 0) return;
   const auto known = static_cast<std::size_t>(sequence.known());
-  const auto run = static_cast<std::size_t>(sequence.pending + rows);
+  const int32_t behind_known = sequence.pending + rows;
+  const auto run = static_cast<std::size_t>(behind_known);
   sequence.tokens.resize(known + run);
   std::copy_n(sequence.forced.begin(), run, sequence.tokens.begin() + static_cast<std::ptrdiff_t>(known));
   sequence.pending += rows;
