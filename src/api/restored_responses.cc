@@ -6,13 +6,15 @@
 #include "api/response_file.h"
 #include "api/response_store.h"
 #include "base/log.h"
+#include "base/ordered_json.h"
 
 namespace millrace::api {
 namespace {
 
 // Nothing computes it any more.
 std::string failed_body(const std::string& body) {
-  auto out = nlohmann::ordered_json::parse(body, nullptr, false);
+  if (!nlohmann::ordered_json::accept(body)) return body;
+  auto out = parse_ordered_json(body);
   if (!out.is_object()) return body;
   out["status"] = "failed";
   out["error"] = {{"code", "server_error"}, {"message", "the server ended while it generated this response"}};
