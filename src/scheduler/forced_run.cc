@@ -5,22 +5,28 @@
 #include "scheduler/stop.h"
 
 namespace millrace {
+namespace {
+
+// How many tokens may still be drawn for it, those in flight apart.
+int32_t undrawn(const Sequence& sequence, int32_t context_length) {
+  return std::min(sequence.sampling.max_tokens - sequence.drawn(), context_length - sequence.length());
+}
+
+}  // namespace
 
 // Bans and logprobs need the rows' logits.
 int32_t forced_limit(const Sequence& sequence, const SchedulerOptions& options, int32_t context_length) {
   if (!sequence.spec.grammar || sequence.row_state || sequence.spec.top_logprobs >= 0) return 0;
   if (sequence.drawn() < sequence.sampling.min_tokens) return 0;
-  const int32_t left = std::min(sequence.sampling.max_tokens - sequence.drawn(), context_length - sequence.length());
-  return std::max(0, std::min(options.max_forced_run, left - 1));
+  return std::max(0, std::min(options.max_forced_run, undrawn(sequence, context_length) - 1));
 }
 
 // Of what may still be drawn, the last one is not forced but drawn.
 int32_t forced_rows(const Sequence& sequence, const SchedulerOptions& options, int32_t context_length, int32_t most) {
   const auto in_flight = static_cast<std::size_t>(sequence.pending);
   if (sequence.forced.size() <= in_flight) return 0;
-  const int32_t left = std::min(sequence.sampling.max_tokens - sequence.drawn(), context_length - sequence.length());
   const auto run = static_cast<int32_t>(sequence.forced.size() - in_flight);
-  const int32_t rows = std::min({run, most, left - 1});
+  const int32_t rows = std::min({run, most, undrawn(sequence, context_length) - 1});
   for (std::size_t i = 0; i < in_flight; ++i) {
     if (stops(sequence.sampling, options.eos_token_ids, sequence.forced[i])) return 0;
   }
