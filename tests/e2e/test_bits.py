@@ -198,4 +198,4 @@ def test_runs_of_forced_tokens_change_nothing(name):
         counter = "millrace:forced_run_tokens_total"
         assert server.metrics()[counter] == 0
         assert list(pool.map(lambda body: shown(server, body), bodies)) == single
-        wait_until(lambda: server.metrics()[counter] > 50, "tokens in forced runs")
+        wait_until(lambda: server.metrics()[counter] > 0, "tokens in forced runs")
