@@ -30,9 +30,10 @@ void ClientWindow::close(ReqId id, std::size_t slot) {
 void ClientWindow::acknowledge(ReqId id, Stream& stream, int64_t now_ms) {
   // The total and not the difference: a count that is lost is made good by the next, and one that comes twice changes
   // nothing.
-  unsent_[stream.slot][id] = stream.taken;
   // Nothing was taken since: it is a repetition, and the pause doubles. A client that reads again begins anew.
-  stream.repeat_after_ms = stream.acked == stream.taken ? stream.repeat_after_ms * 2 : kAckRepeatMs;
+  const bool repeated = stream.acked == stream.taken;
+  unsent_[stream.slot][id] = {.id = id, .count = stream.taken, .repeated = repeated};
+  stream.repeat_after_ms = repeated ? stream.repeat_after_ms * 2 : kAckRepeatMs;
   stream.repeat_at_ms = now_ms + stream.repeat_after_ms;
   stream.acked = stream.taken;
   stream.unacked_bytes = 0;
@@ -59,7 +60,7 @@ void ClientWindow::send() {
     std::vector<wire::Ack> acks;
     auto end = counts.begin();
     for (; end != counts.end() && acks.size() < wire::kMaxBatchEntries; ++end) {
-      acks.push_back({.id = end->first, .count = end->second});
+      acks.push_back(end->second);
     }
     // What could not be sent stays, and a newer count replaces it.
     const bool sent = acks.empty() || send_(slot, std::move(acks)).ok();

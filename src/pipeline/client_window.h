@@ -55,8 +55,8 @@ class ClientWindow {
   void acknowledge(ReqId id, Stream& stream, int64_t now_ms);
 
   const Send send_;
-  std::unordered_map<ReqId, std::vector<Stream>> streams_;   // one for each terminal, nearly always one
-  std::map<std::size_t, std::map<ReqId, uint64_t>> unsent_;  // by slot: counts of taken chunks
+  std::unordered_map<ReqId, std::vector<Stream>> streams_;    // one for each terminal, nearly always one
+  std::map<std::size_t, std::map<ReqId, wire::Ack>> unsent_;  // by slot
   int64_t next_round_ms_ = 0;
 };
 

@@ -9,7 +9,7 @@ namespace {
 
 class ClientWindowTest : public ::testing::Test {
  protected:
-  // "slot:request=count" of each acknowledgement that leaves now.
+  // "slot:request=count" of each acknowledgement that leaves now; "?" behind one that is repeated.
   std::vector<std::string> sent() {
     window_.send();
     return std::exchange(sent_, {});
@@ -19,7 +19,8 @@ class ClientWindowTest : public ::testing::Test {
   std::vector<std::string> sent_;
   ClientWindow window_{[this](std::size_t slot, std::vector<wire::Ack> acks) {
     if (full_) return Status(StatusCode::kResourceExhausted, "full");
-    for (const wire::Ack& ack : acks) sent_.push_back(fmt::format("{}:{}={}", slot, ack.id.value, ack.count));
+    for (const wire::Ack& ack : acks)
+      sent_.push_back(fmt::format("{}:{}={}{}", slot, ack.id.value, ack.count, ack.repeated ? "?" : ""));
     return ok_status();
   }};
 };
@@ -43,7 +44,10 @@ TEST_F(ClientWindowTest, LessWaitsForTheRoundAndIsRepeatedEverMoreRarely) {
   std::vector<int64_t> repeated_ms;
   for (int64_t now_ms = kClientAckMs; now_ms <= 4000; now_ms += kClientAckMs) {
     window_.tick(now_ms);
-    if (!sent().empty()) repeated_ms.push_back(now_ms - kClientAckMs);
+    const Acks acks = sent();
+    if (acks.empty()) continue;
+    EXPECT_EQ(acks, Acks{"3:1=1?"});
+    repeated_ms.push_back(now_ms - kClientAckMs);
   }
   EXPECT_EQ(repeated_ms, (std::vector<int64_t>{kAckRepeatMs, 3 * kAckRepeatMs, 7 * kAckRepeatMs}));
   window_.close(ReqId{1}, 3);

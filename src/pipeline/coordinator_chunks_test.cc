@@ -136,6 +136,29 @@ TEST_F(CoordinatorChunks, WhatTheClientHasTakenIsAcknowledged) {
   expect_quiet();
 }
 
+// Asked again and again how far the client is, a terminal that has sent everything answers with a failure.
+TEST_F(CoordinatorChunks, ATerminalThatHasSentAllFailsWhatLacksAChunk) {
+  Client client, slow;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  chunk(id, "decode", 0, in_tree(Value("a")));
+  fail(id, "decode", StatusCode::kUnavailable, "'decode' has sent all of its chunks; wanted chunk 1: one is lost");
+  ASSERT_EQ(client.ends, 1);
+  EXPECT_EQ(client.end.status.code(), StatusCode::kUnavailable);
+  // The result crossed the question, and the client has yet to take the rest.
+  const ReqId complete_one = submit(slow, {.terminals = kDecodeAlone});
+  slow.full = true;
+  chunk(complete_one, "decode", 0, in_tree(Value("a")));
+  complete(complete_one, "decode", in_tree(Value("end")), 1);
+  fail(complete_one, "decode", StatusCode::kUnavailable, "'decode' has sent all of its chunks");
+  EXPECT_EQ(slow.ends, 0);
+  slow.full = false;
+  core->client_ready(complete_one, now);
+  ASSERT_EQ(slow.ends, 1);
+  EXPECT_TRUE(slow.end.status.ok());
+  acknowledge_aborts();
+  expect_quiet();
+}
+
 TEST_F(CoordinatorChunks, ManyBytesAreAcknowledgedSooner) {
   Client client;
   const ReqId id = submit(client, {.terminals = kDecodeAlone});

@@ -64,6 +64,11 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
   if (!status.ok()) {
     status = internal_error("{}", status.message());
   } else if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    // A terminal that has sent everything reports it when it is asked for more; here all of it has come.
+    if (expected && stream != request->answer.streams.end() && stream->second.has_ended()) {
+      ++late_;
+      return false;
+    }
     // Of any stage and replica: the request cannot complete any more.
     status = without_name(*failure, spec_.stages[stage].name);
   } else if (const auto* inputs = std::get_if<wire::InputsComplete>(&chunk.body); inputs && expected) {

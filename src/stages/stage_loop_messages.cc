@@ -55,8 +55,11 @@ void StageLoop::on(wire::AckBatch&& message) {
   if (sender != Sender::kAccepted || message.to != parts_->context.stage()) return;
   for (const wire::Ack& ack : message.acks) {
     // After the end of a request the last ones come.
-    loop::LoopRequest* request = parts_->requests.live(ack.id);
-    if (request) check(ack.id, parts_->sender.on_ack(*request, message.from, ack));
+    if (loop::LoopRequest* request = parts_->requests.live(ack.id)) {
+      check(ack.id, parts_->sender.on_ack(*request, message.from, ack));
+    } else {
+      parts_->acks.answer_repeated(message.from, ack);
+    }
   }
 }
 

@@ -107,10 +107,11 @@ struct ChunkBatch {
 struct Ack {
   ReqId id;
   uint64_t count = 0;
+  bool repeated = false;  // nothing has come since; a sender that has sent everything answers with a Failure
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, count);
+    v(1, id), v(2, count), v(3, repeated);
   }
 };
 

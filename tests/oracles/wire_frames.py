@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 22, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 23, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached, transfer=None):
@@ -138,8 +138,8 @@ FRAMES = {
     "chunk_batch": frame(18, {1: ORIGIN, 2: "aggregate", 3: TO_STAGE}),
     "chunk_batch_end": frame(18, END),
     "chunk_batch_answer": frame(18, {1: ORIGIN, 2: "", 3: TO_COORDINATOR}),
-    "ack_batch": frame(19, {1: ORIGIN, 2: "thinker", 3: [{1: 9, 2: 32}, {1: 10, 2: 18446744073709551615}]}),
-    "ack_batch_client": frame(19, {1: COORDINATOR, 2: "decode", 3: [{1: 9, 2: 7}]}),
+    "ack_batch": frame(19, {1: ORIGIN, 2: "thinker", 3: [{1: 9, 2: 32, 3: False}, {1: 10, 2: 18446744073709551615, 3: True}]}),
+    "ack_batch_client": frame(19, {1: COORDINATOR, 2: "decode", 3: [{1: 9, 2: 7, 3: False}]}),
     "abort_ack": frame(12, {1: 18446744073709551615, 2: ORIGIN}),
     "shutdown": frame(13, {1: COORDINATOR, 2: 5000}),
     "register": frame(14, {1: PEER, 2: "tcp://127.0.0.1:5000", 3: 18446744073709551615}),

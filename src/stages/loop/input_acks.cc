@@ -19,11 +19,11 @@ void InputAcks::acknowledge_if_due(ReqId id, const std::string& from, InEdge& ed
   acknowledge(id, from, edge);
 }
 
-void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge) {
+void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge, bool repeated) {
   const auto [replica, incarnation] = edge.source;
   if (context_.book.standing(from, replica, incarnation) != Standing::kMember) return;
   const uint64_t count = edge.taken();
-  if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count}).ok()) {
+  if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count, .repeated = repeated}).ok()) {
     edge.acked = count;
     sweep_ms_ = std::min(sweep_ms_, context_.now_ms + kAckRepeatMs);
   } else {
@@ -45,13 +45,26 @@ void InputAcks::acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t c
 
 // Only of a stream that goes on: what comes behind its end has no window to wait for.
 void InputAcks::repeat_if_silent(ReqId id, const std::string& from, InEdge& edge) {
-  if (edge.total || edge.has_result || edge.acked == 0) return;
+  if (edge.is_complete() || edge.acked == 0) return;
   sweep_ms_ = context_.now_ms + kAckRepeatMs;
   if (std::exchange(edge.swept, edge.next) != edge.next) {
     edge.silent_sweeps = 0;
   } else if (std::has_single_bit(++edge.silent_sweeps)) {
-    acknowledge(id, from, edge);
+    acknowledge(id, from, edge, true);
   }
+}
+
+// The failure leaves behind everything that was sent, over the same connection. So the receiver has not got the end, or
+// it has and ignores this. A request that is still here, or failed, is reported in another way.
+void InputAcks::answer_repeated(const wire::Origin& receiver, const wire::Ack& ack) {
+  if (!ack.repeated || requests_.tombstones().find(ack.id) != Ended::kFinished) return;
+  const Status why = error(StatusCode::kUnavailable, "'{}' has sent all of its chunks; wanted chunk {}: one is lost",
+                           context_.stage(), ack.count);
+  wire::Chunk chunk{.id = ack.id, .body = wire::Failure{why.code(), why.message()}};
+  if (receiver.stage.empty()) return notices_.add(std::move(chunk));
+  if (context_.book.standing(receiver.stage, receiver.replica, receiver.incarnation) != Standing::kMember) return;
+  // Where it is refused, the next repetition asks again.
+  static_cast<void>(outgoing_.append({receiver.stage, receiver.replica, receiver.incarnation}, chunk, 0));
 }
 
 void InputAcks::tick() {

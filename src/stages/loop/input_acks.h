@@ -2,7 +2,8 @@
 // wire::kMaxUnackedChunks. An acknowledgement is a count from the start of an edge, so one that is lost or refused is
 // made good by the next. A sender whose window is full sends no chunk that would cause a next one: so the last one is
 // repeated to senders that are silent, after kAckRepeatMs and then at about doubled intervals. Where chunks were lost
-// with a connection, the sender then goes on, and the gap in its numbers ends the request.
+// with a connection, the sender then goes on, and the gap in its numbers ends the request; a sender that has sent all,
+// so that no number would show the gap, answers a repetition with a failure (answer_repeated()).
 //
 // The end of a stream and a result are acknowledged at once, other chunks every wire::kAckEveryChunks, and what is left
 // after kAckIdleMs: its sender may hold a lease on it.
@@ -15,6 +16,7 @@
 #include <string>
 
 #include "stages/loop/context.h"
+#include "stages/loop/notices.h"
 #include "stages/loop/outgoing.h"
 #include "stages/loop/request_table.h"
 
@@ -22,24 +24,27 @@ namespace millrace::loop {
 
 class InputAcks {
  public:
-  InputAcks(LoopContext& context, const RequestTable& requests, Outgoing& outgoing)
-      : context_(context), requests_(requests), outgoing_(outgoing) {}
+  InputAcks(LoopContext& context, const RequestTable& requests, Outgoing& outgoing, Notices& notices)
+      : context_(context), requests_(requests), outgoing_(outgoing), notices_(notices) {}
 
   void acknowledge_if_due(ReqId id, const std::string& from, InEdge& edge);
   void acknowledge_all(LoopRequest& request);
   // Of a request that is not here any more.
   void acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t count);
+  // As a sender: a request that has ended well here is one whose receiver lacks what has been sent.
+  void answer_repeated(const wire::Origin& receiver, const wire::Ack& ack);
   // What is due by now.
   void tick();
   int64_t due_ms() const { return std::min(next_ms_, sweep_ms_); }
 
  private:
-  void acknowledge(ReqId id, const std::string& from, InEdge& edge);
+  void acknowledge(ReqId id, const std::string& from, InEdge& edge, bool repeated = false);
   void repeat_if_silent(ReqId id, const std::string& from, InEdge& edge);
 
   LoopContext& context_;
   const RequestTable& requests_;
   Outgoing& outgoing_;
+  Notices& notices_;
   int64_t next_ms_ = kNoWake;
   int64_t sweep_ms_ = kNoWake;  // when silent senders are looked for
 };

@@ -159,6 +159,12 @@ void InputStreams::drop(LoopRequest& request) {
   for (auto& [from, edge] : request.in.edges) edge.held.clear();
 }
 
+bool InputStreams::has_end_of(const LoopRequest& request, const wire::Origin& from) {
+  const auto edge = request.in.edges.find(from.stage);
+  return edge != request.in.edges.end() && edge->second.source == EdgeEnd{from.replica, from.incarnation} &&
+         edge->second.is_complete();
+}
+
 std::string InputStreams::lost_sender(const LoopRequest& request) const {
   for (const auto& [from, edge] : request.in.edges) {
     if (!edge.streams || edge.total) continue;  // all of it is on its way

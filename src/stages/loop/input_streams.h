@@ -46,6 +46,8 @@ class InputStreams {
   void report_complete_inputs(LoopRequest& request);
   // The request ends: what it holds is not wanted.
   static void drop(LoopRequest& request);
+  // All that this replica sends on its edge has come, or is being fetched.
+  static bool has_end_of(const LoopRequest& request, const wire::Origin& from);
   // A sender in the middle of a stream that is lost; empty: none.
   std::string lost_sender(const LoopRequest& request) const;
 

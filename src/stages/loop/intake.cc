@@ -48,7 +48,11 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
 }
 
 Status Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
-  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) return Status(failure->code, failure->message);
+  if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
+    if (!streams_.has_end_of(request, from)) return Status(failure->code, failure->message);
+    ++context_.counters.late;  // InputAcks::answer_repeated() of the sender, which our repetition crossed
+    return ok_status();
+  }
   if (auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
     return fan_in_.on_result(request, from, chunk, std::move(result->payload));
   }

@@ -28,7 +28,7 @@ struct StageLoopParts {
   RelayCalls calls{context.env.wake};
   Outgoing outgoing{context};
   Notices notices{context, outgoing};
-  InputAcks acks{context, requests, outgoing};
+  InputAcks acks{context, requests, outgoing, notices};
   WorkQueue work{context, requests, acks};
   EdgeSender sender{context, requests, outgoing, calls};
   Fetches fetches{context, calls};

@@ -47,6 +47,8 @@ struct InEdge {
   uint64_t swept = 0;          // `next` when silent senders were last looked for
   uint32_t silent_sweeps = 0;  // since a chunk has come
 
+  // Nothing more of a stream has to come, or its result has.
+  bool is_complete() const { return total.has_value() || has_result; }
   // Numbers from 0 that need nothing of the sender any more.
   uint64_t taken() const {
     const bool is_ended = total && delivered == *total;
