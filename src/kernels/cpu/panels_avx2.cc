@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostRows = 4;  // of a tile: their sums over both halves of a panel are half of the registers
 constexpr int kTallestTile = kMostRows;
-constexpr int kMostRowsLarge = 4;
+constexpr int kMostRowsLarge = 8;  // one half at a time; more rows share what it takes to unpack the weights
 constexpr bool kSignedQ8_0 = true;
 
 // clang-format off
