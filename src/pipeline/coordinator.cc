@@ -33,7 +33,7 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
                 wire::Message message = wire::AbortRequest{id};
                 (void)outboxes_.send(slot, message).ok();  // a full inbox: it is sent again
               }),
-      delivery_(spec, graph_, requests_, payloads, options_.client_limits, delivery_callbacks()),
+      delivery_(spec, graph_, requests_, aborts_, payloads, options_.client_limits, send_acks()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
           [this](std::size_t slot, const PipelineCommand& command, const wire::WeightsReply& weights) {
@@ -193,6 +193,21 @@ void Coordinator::end(ReqId id, RequestEvent::End how, bool report, int64_t now_
   request->sink(event);
 }
 
+// What the delivery has found over. At once, so that nothing else of the step ends it in another way.
+void Coordinator::end_delivered(int64_t now_ms) {
+  for (Delivery::Ended& ended : delivery_.take_ended()) end(ended.id, std::move(ended.how), true, now_ms);
+}
+
+void Coordinator::take_arrivals(int64_t now_ms) {
+  delivery_.take_arrivals(now_ms);
+  end_delivered(now_ms);
+}
+
+void Coordinator::client_ready(ReqId id, int64_t now_ms) {
+  delivery_.on_client_ready(id, now_ms);
+  end_delivered(now_ms);
+}
+
 void Coordinator::fail(ReqId id, const Status& status, int64_t now_ms) {
   end(id, {.state = RequestState::kFailed, .status = status}, true, now_ms);
 }
@@ -215,6 +230,7 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
   if (auto* batch = std::get_if<wire::ChunkBatch>(&message)) {
     if (const auto slot = members_.admit(batch->from)) {
       delivery_.handle(members_.replicas()[*slot].stage_index, *slot, *batch, now_ms);
+      end_delivered(now_ms);
     }
   } else if (auto* status = std::get_if<wire::StageStatus>(&message)) {
     members_.handle(*status, now_ms);
@@ -229,18 +245,19 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
     ++unknown_;
     LOG_WARNING("ignored a message of type {}: it is not for a coordinator", wire::message_type(message));
   }
-  delivery_.take_arrivals(now_ms);
+  take_arrivals(now_ms);
   take_membership(now_ms);
   delivery_.send_acks();
 }
 
 void Coordinator::tick(int64_t now_ms) {
   payloads_.tick(now_ms);
-  delivery_.take_arrivals(now_ms);
+  take_arrivals(now_ms);
   members_.tick(now_ms);
   take_membership(now_ms);
   for (const ReqId id : requests_.queued()) try_start(id, now_ms);
   delivery_.tick(now_ms);
+  end_delivered(now_ms);
   while (const LiveRequest* late = requests_.overdue(now_ms)) {
     const double seconds = static_cast<double>(late->timeout_ms) / 1000;
     fail(late->id, error(StatusCode::kDeadline, "the request took more than {:g} s, the limit", seconds), now_ms);
@@ -249,7 +266,7 @@ void Coordinator::tick(int64_t now_ms) {
     LOG_ERROR("request {}: {} never acknowledged its abort", abort.id.value, members_.replicas()[abort.slot].name);
   }
   commands_.tick(now_ms);
-  delivery_.take_arrivals(now_ms);
+  take_arrivals(now_ms);
   delivery_.send_acks();
 }
 

@@ -85,7 +85,7 @@ class Coordinator {
   void cancel(ReqId id, int64_t now_ms);
   void abort(ReqId id, int64_t now_ms);
   // Its sink can take more.
-  void client_ready(ReqId id, int64_t now_ms) { delivery_.on_client_ready(id, now_ms); }
+  void client_ready(ReqId id, int64_t now_ms);
 
   void handle(wire::Message message, int64_t now_ms);
   // Everything that is due; what the data plane has brought. Every kCoordinatorTickMs, or sooner.
@@ -134,9 +134,11 @@ class Coordinator {
   const wire::Peer& entry_of(const LiveRequest& request) const;
   void try_start(ReqId id, int64_t now_ms);
   void end(ReqId id, RequestEvent::End how, bool report, int64_t now_ms);
+  void end_delivered(int64_t now_ms);
+  void take_arrivals(int64_t now_ms);
 
   // coordinator_members.cc
-  Delivery::Callbacks delivery_callbacks();
+  ClientWindow::Send send_acks();
   void take_membership(int64_t now_ms);
   void on_lost(const MembershipEvent& event, int64_t now_ms);
   std::vector<std::size_t> connected(const Placement::Route& route) const;

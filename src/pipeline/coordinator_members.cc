@@ -17,17 +17,13 @@ void forget_gauges(wire::StageStatus& status) {
 
 }  // namespace
 
-// Delivery is a member of this object, so `this` outlives the callbacks. A slot is looked up at each call: its holder
-// may be another process by then.
-Delivery::Callbacks Coordinator::delivery_callbacks() {
-  return {
-      .end = [this](ReqId id, RequestEvent::End how, int64_t now_ms) { end(id, std::move(how), true, now_ms); },
-      .is_aborting = [this](ReqId id) { return aborts_.is_open(id); },
-      .acknowledge =
-          [this](std::size_t slot, std::vector<wire::Ack> acks) {
-            wire::Message message = wire::AckBatch{members_.self(), members_.replicas()[slot].stage, std::move(acks)};
-            return outboxes_.send(slot, message);
-          }};
+// For Delivery, a member of this object, so `this` outlives it. A slot is looked up at each call: its holder may be
+// another process by then.
+ClientWindow::Send Coordinator::send_acks() {
+  return [this](std::size_t slot, std::vector<wire::Ack> acks) {
+    wire::Message message = wire::AckBatch{members_.self(), members_.replicas()[slot].stage, std::move(acks)};
+    return outboxes_.send(slot, message);
+  };
 }
 
 // Events before messages: a joined slot needs its outbox before its Welcome is sent.

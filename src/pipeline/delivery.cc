@@ -27,15 +27,20 @@ Status of_fetch(const Status& status, const std::optional<uint64_t>& chunk) {
 
 }  // namespace
 
-Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
-                   DeliveryLimits limits, Callbacks callbacks)
+Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, const Aborts& aborts,
+                   Payloads& payloads, DeliveryLimits limits, ClientWindow::Send acknowledge)
     : spec_(spec),
       graph_(graph),
       requests_(requests),
+      aborts_(aborts),
       limits_(limits),
-      callbacks_(std::move(callbacks)),
       fetches_(payloads),
-      window_(callbacks_.acknowledge) {}
+      window_(std::move(acknowledge)) {}
+
+LiveRequest* Delivery::find_open(ReqId id) {
+  LiveRequest* request = requests_.find(id);
+  return request != nullptr && !request->answer.over ? request : nullptr;
+}
 
 // ---- from the terminals
 
@@ -51,11 +56,9 @@ void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& bat
 
 // True: the sink of its request may have something to take.
 bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
-  LiveRequest* request = requests_.find(chunk.id);
-  const wire::Payload* payload = wire::payload_of(chunk.body);
+  LiveRequest* request = find_open(chunk.id);
   if (request == nullptr) {
-    ++late_;
-    if (!callbacks_.is_aborting(chunk.id)) discard(chunk.id, payload);
+    discard_late(chunk);
     return false;
   }
   const bool expected = request->route[stage] == slot;
@@ -78,12 +81,12 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
     status = add(*request, stage, stream->second, chunk, now_ms);
   } else {
     ++ignored_;
-    discard(chunk.id, payload);
+    discard(chunk.id, wire::payload_of(chunk.body));
     return false;
   }
   if (status.ok()) return request->answer.queued_chunks > 0 || stream->second.has_ended();
   flush(chunk.id, now_ms);  // what came before it
-  fail(chunk.id, stage, status, now_ms);
+  fail(*request, stage, status);
   return false;
 }
 
@@ -140,6 +143,15 @@ bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chu
 
 // ---- through relays
 
+// Of a request that is over, or was never here.
+void Delivery::discard_late(const wire::Chunk& chunk) {
+  ++late_;
+  const LiveRequest* request = requests_.find(chunk.id);
+  // The stages of an aborted request release by themselves what they offer. One that failed in this step will be.
+  const bool aborts = request != nullptr ? request->answer.over == RequestState::kFailed : aborts_.is_open(chunk.id);
+  if (!aborts) discard(chunk.id, wire::payload_of(chunk.body));
+}
+
 // The payload is not wanted, but its sender keeps the bytes until they are taken.
 void Delivery::discard(ReqId id, const wire::Payload* payload) {
   if (payload && payload->in_relay()) fetches_.start(*payload, {.id = id, .wanted = false}, kFetchTimeoutMs);
@@ -152,10 +164,10 @@ void Delivery::take_arrivals(int64_t now_ms) {
 }
 
 void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
-  LiveRequest* request = arrival.wanted ? requests_.find(arrival.id) : nullptr;
+  LiveRequest* request = arrival.wanted ? find_open(arrival.id) : nullptr;
   if (request == nullptr) return;
   if (!arrival.value.ok()) {
-    return fail(arrival.id, arrival.stage, of_fetch(arrival.value.status(), arrival.chunk), now_ms);
+    return fail(*request, arrival.stage, of_fetch(arrival.value.status(), arrival.chunk));
   }
   TerminalStream& stream = request->answer.streams.at(arrival.stage);
   if (arrival.chunk) {
@@ -168,9 +180,9 @@ void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
 
 // ---- to the sink
 
-// Gives the sink what has come; ends the request when that is all, or when too much waits.
+// Gives the sink what has come; the request is over when that is all, or when too much waits.
 void Delivery::flush(ReqId id, int64_t now_ms) {
-  LiveRequest* request = requests_.find(id);
+  LiveRequest* request = find_open(id);
   if (request == nullptr) return;
   Answer& answer = request->answer;
   bool full = false;
@@ -185,9 +197,9 @@ void Delivery::flush(ReqId id, int64_t now_ms) {
     blocked_.erase(id);
   }
   if (Status status = check_limits(answer); !status.ok()) {
-    return callbacks_.end(id, {.state = RequestState::kFailed, .status = status}, now_ms);
+    return end(*request, {.state = RequestState::kFailed, .status = status});
   }
-  if (answer.open == 0 && answer.queued_chunks == 0) complete(*request, now_ms);
+  if (answer.open == 0 && answer.queued_chunks == 0) complete(*request);
 }
 
 RequestEvent Delivery::chunk_event(const LiveRequest& request, std::size_t stage, uint64_t seq) const {
@@ -227,24 +239,31 @@ Status Delivery::check_limits(const Answer& answer) const {
   return ok_status();
 }
 
-void Delivery::complete(LiveRequest& request, int64_t now_ms) {
-  RequestEvent::End end{.state = RequestState::kCompleted};
+// Once: the first end is the request's.
+void Delivery::end(LiveRequest& request, RequestEvent::End how) {
+  if (request.answer.over) return;
+  request.answer.over = how.state;
+  ended_.push_back({request.id, std::move(how)});
+}
+
+void Delivery::complete(LiveRequest& request) {
+  RequestEvent::End how{.state = RequestState::kCompleted};
   auto& streams = request.answer.streams;
   if (streams.size() == 1) {
-    end.result = streams.begin()->second.take_result();
+    how.result = streams.begin()->second.take_result();
   } else {
     ValueMap merged;
     for (auto& [stage, stream] : streams) merged.emplace_back(spec_.stages[stage].name, stream.take_result());
-    end.result = std::move(merged);
+    how.result = std::move(merged);
   }
-  callbacks_.end(request.id, std::move(end), now_ms);
+  end(request, std::move(how));
 }
 
-void Delivery::fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms) {
+void Delivery::fail(LiveRequest& request, std::size_t stage, const Status& status) {
   // A fault of the request is reported without the stage that found it: a client cannot act on that name.
   const bool of_client = status.code() == StatusCode::kInvalidArgument;
   const Status why = of_client ? status : status.with_prefix(fmt::format("stage '{}'", spec_.stages[stage].name));
-  callbacks_.end(id, {.state = RequestState::kFailed, .status = why}, now_ms);
+  end(request, {.state = RequestState::kFailed, .status = why});
 }
 
 void Delivery::on_client_ready(ReqId id, int64_t now_ms) {

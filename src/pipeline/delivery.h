@@ -6,7 +6,9 @@
 // ready. The terminals keep a window of what is under way (client_window.h). What waits here is bounded all the same:
 // over the limits its request, and no other, fails with kResourceExhausted.
 //
-// Delivery ends requests through a callback: completed, or failed by a stage, by a fetch or over a limit.
+// Delivery ends no request: it reports which ones are over, completed, or failed by a stage, by a fetch or over a
+// limit. After each call that is given the time, the coordinator takes that list and ends them; until then nothing more
+// of them is delivered.
 //
 // Owner: the coordinator. Thread safety: none, but for the data plane, see payload_fetches.h.
 #pragma once
@@ -15,7 +17,10 @@
 #include <functional>
 #include <set>
 #include <string>
+#include <utility>
+#include <vector>
 
+#include "pipeline/aborts.h"
 #include "pipeline/client_window.h"
 #include "pipeline/payload_fetches.h"
 #include "pipeline/request_table.h"
@@ -32,15 +37,14 @@ struct DeliveryLimits {
 
 class Delivery {
  public:
-  struct Callbacks {
-    std::function<void(ReqId id, RequestEvent::End how, int64_t now_ms)> end;
-    std::function<bool(ReqId id)> is_aborting;  // then its stages release what they offer by themselves
-    ClientWindow::Send acknowledge;
+  struct Ended {
+    ReqId id;
+    RequestEvent::End how;
   };
 
-  // All must outlive it.
-  Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, Payloads& payloads,
-           DeliveryLimits limits, Callbacks callbacks);
+  // All references must outlive it.
+  Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, const Aborts& aborts,
+           Payloads& payloads, DeliveryLimits limits, ClientWindow::Send acknowledge);
 
   // What a replica of `stage` sends in one step.
   void handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
@@ -52,6 +56,8 @@ class Delivery {
 
   void take_arrivals(int64_t now_ms);
   void tick(int64_t now_ms);
+  // What is over since the last call, in the order in which it ended.
+  std::vector<Ended> take_ended() { return std::exchange(ended_, {}); }
   // At the end of each step.
   void send_acks() { window_.send(); }
 
@@ -62,22 +68,26 @@ class Delivery {
   bool handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
   Status add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
   bool deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms);
+  LiveRequest* find_open(ReqId id);
+  void discard_late(const wire::Chunk& chunk);
   void discard(ReqId id, const wire::Payload* payload);
   void on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms);
   void flush(ReqId id, int64_t now_ms);
   RequestEvent chunk_event(const LiveRequest& request, std::size_t stage, uint64_t seq) const;
   bool flush_stream(LiveRequest& request, std::size_t stage, TerminalStream& stream, int64_t now_ms);
   Status check_limits(const Answer& answer) const;
-  void complete(LiveRequest& request, int64_t now_ms);
-  void fail(ReqId id, std::size_t stage, const Status& status, int64_t now_ms);
+  void end(LiveRequest& request, RequestEvent::End how);
+  void complete(LiveRequest& request);
+  void fail(LiveRequest& request, std::size_t stage, const Status& status);
 
   const PipelineSpec& spec_;
   const StageGraph& graph_;
   RequestTable& requests_;
+  const Aborts& aborts_;
   const DeliveryLimits limits_;
-  const Callbacks callbacks_;
   PayloadFetches fetches_;
   ClientWindow window_;
+  std::vector<Ended> ended_;
   std::set<ReqId> blocked_;  // whose sink could not take more
   std::size_t queued_chunks_ = 0, queued_bytes_ = 0;
   uint64_t late_ = 0, repeated_ = 0, ignored_ = 0;

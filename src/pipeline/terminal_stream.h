@@ -62,6 +62,7 @@ class TerminalStream {
 struct Answer {
   std::map<std::size_t, TerminalStream> streams;  // by stage: its terminals
   StageSet open = 0;                              // the terminals that are not settled
+  std::optional<RequestState> over;               // its end, which the coordinator has yet to take (Delivery)
   std::size_t queued_chunks = 0;
   std::size_t queued_bytes = 0;
 };
