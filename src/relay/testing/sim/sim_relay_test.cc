@@ -252,7 +252,7 @@ TEST(SimRelay, ADoubledQuestionAfterTheEndLosesNoRelease) {
       closes ? two.writer->close() : two.writer->cancel(sent.ticket->op);
       two.network.advance(600);
       EXPECT_EQ(received.end.count(), 1) << "seed " << seed;
-      (void)end_of(received);  // lets go of the parts, where it got them
+      (void)end_of(received);  // releases the parts, where it got them
       two.network.advance(200);
       EXPECT_EQ(sent.end.count(), 1) << "seed " << seed;
       ASSERT_EQ(two.writer->books().held_bytes, 0u) << "seed " << seed << (closes ? ", closed" : ", cancelled");
