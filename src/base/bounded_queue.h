@@ -20,7 +20,7 @@ namespace millrace {
 template <typename T>
 class BoundedQueue {
  public:
-  explicit BoundedQueue(std::size_t capacity) : capacity_(capacity) {}
+  explicit BoundedQueue(std::size_t capacity) : capacity_(capacity) { CHECK(capacity >= 1); }
 
   // kResourceExhausted when full, kUnavailable after close(). The item is moved from only when the result is OK.
   Status push(T&& item) {

@@ -195,6 +195,7 @@ HistogramView Histogram::view() const {
 
 double quantile(const HistogramView& histogram, double q) {
   if (histogram.count == 0) return 0;
+  CHECK(histogram.counts.size() >= histogram.bounds.size() && q >= 0 && q <= 1);
   const double rank = q * static_cast<double>(histogram.count);
   double below = 0, lower = 0;
   for (std::size_t i = 0; i < histogram.bounds.size(); ++i) {

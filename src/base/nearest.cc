@@ -8,6 +8,8 @@
 #include <numeric>
 #include <vector>
 
+#include "base/status.h"
+
 namespace millrace {
 namespace {
 
@@ -45,6 +47,7 @@ bool is_near(std::string_view a, std::string_view b) {
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> known) {
   name = name.substr(0, kMaxBytes);
+  CHECK(!known.empty());
   std::string_view best = known.front();
   std::size_t best_cost = SIZE_MAX;
   for (std::string_view candidate : known) {

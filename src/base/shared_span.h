@@ -34,7 +34,9 @@ class SharedSpan {
   }
   SharedSpan(std::initializer_list<T> values) : SharedSpan(std::vector<T>(values)) {}
   // `data` keeps at least `size` elements alive that are never written again.
-  SharedSpan(std::shared_ptr<const T> data, std::size_t size) : data_(std::move(data)), size_(size) {}
+  SharedSpan(std::shared_ptr<const T> data, std::size_t size) : data_(std::move(data)), size_(size) {
+    CHECK(data_ != nullptr || size_ == 0);
+  }
 
   const T* data() const { return data_.get(); }
   std::size_t size() const { return size_; }

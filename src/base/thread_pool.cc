@@ -43,6 +43,7 @@ ThreadPool::ThreadPool(int threads) {
 }
 
 ThreadPool::~ThreadPool() {
+  CHECK(!busy_.load(std::memory_order_acquire));  // a loop of another thread is in the middle of its chunks
   stopping_.store(true, std::memory_order_release);
   epoch_.fetch_add(1, std::memory_order_release);
   epoch_.notify_all();

@@ -23,6 +23,7 @@ Status check_event_endpoint(const std::string& endpoint, bool anywhere) {
 }
 
 std::string nth_endpoint(const std::string& endpoint, int n) {
+  CHECK(n >= 0);
   if (n == 0) return endpoint;
   Result<Endpoint> parsed = parse_endpoint(endpoint);
   if (!parsed.ok() || parsed->transport != Transport::kTcp) return fmt::format("{}-{}", endpoint, n);

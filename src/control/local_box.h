@@ -15,7 +15,7 @@ namespace millrace {
 
 class LocalBox final : public Waker {
  public:
-  explicit LocalBox(std::size_t capacity) : capacity_(capacity) {}
+  explicit LocalBox(std::size_t capacity) : capacity_(capacity) { CHECK(capacity >= 1); }
 
   // kResourceExhausted when full, kUnavailable after close(). Moved from only when the result is OK.
   Status push(wire::Message& message);

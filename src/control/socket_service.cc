@@ -49,6 +49,7 @@ void SocketService::wake() const {
 }
 
 Status SocketService::add_socket(void* socket, std::function<bool(void* socket)> on_readable) {
+  CHECK(socket != nullptr && on_readable);
   std::lock_guard lock(mutex_);
   if (watched_ >= kMaxWatched) {
     return error(StatusCode::kResourceExhausted, "{} sockets are watched; wanted at most {}", watched_, kMaxWatched);
@@ -102,6 +103,7 @@ bool SocketService::wait_and_serve(std::vector<Watched>& live) {
   }
   const std::size_t closed = std::erase_if(live, [](const Watched& watched) { return watched.socket == nullptr; });
   std::lock_guard lock(mutex_);
+  CHECK(closed <= watched_);
   watched_ -= closed;
   return !stopping_;
 }

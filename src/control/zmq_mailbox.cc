@@ -130,7 +130,9 @@ class ZmqOutbox final : public Outbox {
       : socket_(std::move(opened.socket)),
         endpoint_(std::move(opened.endpoint)),
         state_(std::move(state)),
-        keyed_(keyed) {}
+        keyed_(keyed) {
+    CHECK(state_ != nullptr);
+  }
 
   Status send(wire::Message& message) override {
     // Encoded without the lock, so that threads that send at the same time wait for the copy into the queue alone. The

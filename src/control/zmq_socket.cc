@@ -238,6 +238,8 @@ void SocketClose::operator()(void* socket) const {
 }
 
 Result<OpenedSocket> open_socket(ZmqContext& context, const SocketPlan& plan) {
+  // 0 would be "no limit" for ZeroMQ.
+  CHECK(plan.max_frame_bytes > 0 && plan.send_high_water > 0 && plan.receive_high_water > 0);
   OpenedSocket out;
   const std::string name = plan.endpoint.to_string();
   out.socket.reset(zmq_socket(context.handle(), plan.type));

@@ -55,11 +55,16 @@ class CacheTier {
     std::vector<PageId>& run = node->pages_in(medium);
     free_last_pages(*pool_, run, static_cast<std::size_t>(count));
     page_count_ -= count;
-    if (run.empty()) --node->parent->children_in(medium);
+    if (!run.empty()) return;
+    CHECK(node->parent->children_in(medium) > 0);
+    --node->parent->children_in(medium);
   }
 
   int32_t page_count() const { return page_count_; }
-  const PagePool& pool() const { return *pool_; }  // where exists()
+  const PagePool& pool() const {
+    CHECK(exists());
+    return *pool_;
+  }
   EvictionQueue<medium>& queue() { return queue_; }
   const EvictionQueue<medium>& queue() const { return queue_; }
 

@@ -27,7 +27,10 @@ class IndexedHeap {
   bool empty() const { return entries_.empty(); }
   std::size_t size() const { return entries_.size(); }
   bool contains(Item item) const { return index_of(item) != kNotInHeap; }
-  Item top() const { return entries_.front().item; }
+  Item top() const {
+    CHECK(!empty());
+    return entries_.front().item;
+  }
 
   void push(Item item, Key key) {
     CHECK(!contains(item));

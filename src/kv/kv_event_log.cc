@@ -40,6 +40,7 @@ void KvEventLog::add_digests(RadixNode* node) const {
 void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t first) {
   if (!enabled_) return;
   const auto count = static_cast<int32_t>(node.pages_in(medium).size());
+  CHECK(static_cast<std::size_t>(count) <= node.digests.size());
   const CacheNamespace& space = space_of(node);
   // One event for each page, with the page before it as its parent.
   for (int32_t page = first; page < count; ++page) {
@@ -67,6 +68,7 @@ void KvEventLog::note_stored(const RadixNode& node, KvMedium medium, int32_t fir
 void KvEventLog::note_removed(const RadixNode& node, KvMedium medium, int32_t first) {
   if (!enabled_ || muted_) return;
   const auto count = static_cast<int32_t>(node.pages_in(medium).size());
+  CHECK(static_cast<std::size_t>(count) <= node.digests.size());
   const CacheNamespace& space = space_of(node);
   KvEvent event;
   event.kind = KvEventKind::kRemoved;

@@ -16,6 +16,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/status.h"
+
 namespace millrace {
 
 inline constexpr int32_t kFirstMediaId = -2;  // -1 is kTokenInFlight
@@ -29,7 +31,9 @@ inline constexpr bool is_media_id(int32_t key) { return key <= kFirstMediaId; }
 class MediaIds {
  public:
   explicit MediaIds(std::size_t max_known = kMaxKnownMedia, int32_t first = kFirstMediaId)
-      : max_known_(max_known), next_(first) {}
+      : max_known_(max_known), next_(first) {
+    CHECK(max_known >= 1 && is_media_id(first));
+  }
 
   // The number of this digest, a new one where it is not known. kNoMediaId: all are given away.
   int32_t id(const std::string& digest) {

@@ -73,7 +73,9 @@ PeekResult RadixCache::peek(const CacheNamespace& space, std::span<const int32_t
 InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int32_t> tokens,
                                 std::span<const PageId> pages, InsertOptions options) {
   CHECK(tokens.size() == pages.size() * static_cast<std::size_t>(page_size()));
-  CHECK(options.below == nullptr || options.below->locks > 0);
+  // What is not wholly in the pool cannot have children there.
+  CHECK(options.below == nullptr || (options.below->locks > 0 && static_cast<int32_t>(options.below->pages.size()) ==
+                                                                     tree_.length(*options.below)));
   InsertResult result;
   result.node = options.below;
   if (pages.empty()) return result;
@@ -110,6 +112,7 @@ InsertResult RadixCache::insert(const CacheNamespace& space, std::span<const int
 // the pool with this.
 void RadixCache::adopt_known(RadixNode& child, std::span<const PageId> pages, InsertResult& result) {
   const std::size_t known = child.pages.size();
+  CHECK(known <= pages.size());
   // Two requests have computed the same tokens at the same time: the first one's pages stay, and the caller frees its
   // own.
   for (std::size_t i = 0; i < known; ++i) {

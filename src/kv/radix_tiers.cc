@@ -16,6 +16,7 @@ constexpr int32_t kSelectiveHits = 2;  // uses from which write_through_selectiv
 // `pages`, held by the caller, go on where the node's run in the pool ends.
 void RadixCache::add_pool_pages(RadixNode* node, std::span<const PageId> pages) {
   const std::size_t first = node->pages.size();
+  CHECK(first + pages.size() <= static_cast<std::size_t>(tree_.length(*node)));
   pool_.append(node, pages);
   if (node->locks > 0) locked_pages_ += static_cast<int32_t>(pages.size());
   // The parent has a child in the tier now, so it can no longer be evicted.
@@ -111,6 +112,8 @@ bool RadixCache::back_up(RadixNode* node) {
 // One node of a locked path, whose parent is in the host tier already. Evicts others from there where pages are short.
 // False: not all of its pages could be copied.
 bool RadixCache::back_up_node(RadixNode* node) {
+  // What is copied to the host is in the pool: a node that lacks pages there has them on the host.
+  CHECK(static_cast<int32_t>(node->pages.size()) == tree_.length(*node));
   const std::size_t first = node->host_pages.size();
   const int32_t wanted = tree_.length(*node) - static_cast<int32_t>(first);
   // Evicts nothing of this path: back_up() has locked it.

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/status.h"
+#include "kv/indexed_heap.h"
 
 namespace millrace {
 
@@ -29,6 +30,7 @@ RadixNode* RadixTree::find_root(const CacheNamespace& space) const {
 }
 
 RadixNode* RadixTree::find_child(const RadixNode& node, std::span<const int32_t> tokens) const {
+  CHECK(tokens.size() >= static_cast<std::size_t>(page_size_));
   if (node.children.empty()) return nullptr;
   // The hash of one page finds the candidates; the tokens decide. Colliding prompts cost time and never share pages.
   const auto wanted = tokens.first(static_cast<std::size_t>(page_size_));
@@ -110,19 +112,23 @@ void RadixTree::trim(RadixNode* node) {
   const std::size_t kept = std::max(node->pages.size(), node->host_pages.size());
   if (kept == 0) return remove(node);
   if (static_cast<int32_t>(kept) == length(*node)) return;
-  CHECK(node->children.empty());
-  // No child may go on behind the pages that are dropped, hence the check above: its position would be another.
+  // No child may go on behind the pages that are dropped: its position would be another. And a run that is longer than
+  // the tokens would give its last pages the keys of others.
+  CHECK(node->children.empty() && static_cast<int32_t>(kept) < length(*node));
   node->tokens.resize(kept * static_cast<std::size_t>(page_size_));
   if (!node->digests.empty()) node->digests.resize(kept);
 }
 
 void RadixTree::remove(RadixNode* leaf) {
   CHECK(leaf->children.empty() && leaf->locks == 0 && leaf->pages.empty() && leaf->host_pages.empty());
+  // A queue that still has it would evict a node that is gone.
+  CHECK(leaf->pool_heap_index == kNotInHeap && leaf->host_heap_index == kNotInHeap);
   RadixNode* parent = leaf->parent;
   parent->children.erase(leaf->block_hash, leaf);
   nodes_.erase(leaf->self);
   // An inner node stays without children: it has pages of its own. A root has none, and is of no use without a child.
   if (!parent->is_root() || !parent->children.empty()) return;
+  CHECK(parent->locks == 0);
   roots_.erase(roots_.find(*parent->space));
   nodes_.erase(parent->self);
 }

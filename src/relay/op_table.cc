@@ -101,6 +101,7 @@ Result<RelayOp> OpTable::open_put(PutRequest request, std::size_t bytes, int64_t
   if (used >= static_cast<std::size_t>(options_.credits)) {
     return error(StatusCode::kResourceExhausted, "all {} credits of the relay are in use", options_.credits);
   }
+  CHECK(held_bytes_ <= options_.pool_bytes);
   if (bytes > options_.pool_bytes - held_bytes_) {
     return error(StatusCode::kResourceExhausted, "the relay's pool has {} of {} bytes left; wanted {}",
                  options_.pool_bytes - held_bytes_, options_.pool_bytes, bytes);
@@ -133,10 +134,10 @@ Result<RelayOp> OpTable::open_get(GetRequest request, int64_t now_ms) {
 // ended() has returned finds it in held_ already.
 OpTable::Entry OpTable::take_out(Entries::iterator at) {
   Entry entry = std::move(at->second);
-  due_.erase({entry.due_ms, at->first.value});
+  CHECK(due_.erase({entry.due_ms, at->first.value}) == 1);
   if (entry.put) {
     // Still held until ended() reports that no reader holds it any more.
-    held_.emplace(at->first, entry.bytes);
+    CHECK(puts_ > 0 && held_.emplace(at->first, entry.bytes).second);
     --puts_;
   }
   entries_.erase(at);
@@ -221,12 +222,14 @@ void OpTable::deliver(RelayOp op, Entry entry, End end) {
     entry.put.reset();  // the parts go before the caller's `done`
     entry.put_done(end.status);
   } else if (end.status.ok()) {
+    CHECK(end.parts.size() == entry.get->sizes.size());
     entry.get_done(std::move(end.parts));
   } else {
     entry.get_done(std::move(end.status));
   }
   entry = Entry{};  // what the callbacks hold goes before close() returns
   std::lock_guard lock(mutex_);
+  CHECK(callbacks_ > 0);
   --callbacks_;
   quiet_.notify_all();
 }

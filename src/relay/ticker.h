@@ -12,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "base/status.h"
+
 namespace millrace {
 
 class Ticker {
@@ -29,6 +31,7 @@ class Ticker {
     wake_.notify_one();
   }
   void stop() {
+    CHECK(std::this_thread::get_id() != thread_.get_id());
     {
       std::lock_guard lock(mutex_);
       stopping_ = true;

@@ -42,6 +42,7 @@ void append_forced(Sequence& sequence, int32_t rows) {
   const auto known = static_cast<std::size_t>(sequence.known());
   const int32_t behind_known = sequence.pending + rows;
   const auto run = static_cast<std::size_t>(behind_known);
+  CHECK(rows > 0 && run <= sequence.forced.size());
   sequence.tokens.resize(known + run);
   std::copy_n(sequence.forced.begin(), run, sequence.tokens.begin() + static_cast<std::ptrdiff_t>(known));
   sequence.pending += rows;

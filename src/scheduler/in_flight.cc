@@ -25,6 +25,7 @@ Status BatchesInFlight::submit(BatchPlan& plan) {
   }
   for (const PlannedRows& row : plan.rows) {
     Sequence& sequence = *row.sequence;
+    CHECK(!sequence.ended && row.count <= sequence.remaining());
     ++sequence.batches;
     sequence.scheduled += row.count;
     sequence.last_step = step;
@@ -47,6 +48,7 @@ WorkInFlight BatchesInFlight::work() const {
 }
 
 BatchInFlight BatchesInFlight::take_oldest() {
+  CHECK(!batches_.empty());
   BatchInFlight batch = std::move(batches_.front());
   batches_.pop_front();
   if (!batches_.empty()) batches_.front().begun_us = now_us_();

@@ -38,8 +38,15 @@ class BatchesInFlight {
 
   bool empty() const { return batches_.empty(); }
   std::size_t size() const { return batches_.size(); }
-  const BatchInFlight& oldest() const { return batches_.front(); }
-  const BatchInFlight& newest() const { return batches_.back(); }
+  // Of at least one.
+  const BatchInFlight& oldest() const {
+    CHECK(!empty());
+    return batches_.front();
+  }
+  const BatchInFlight& newest() const {
+    CHECK(!empty());
+    return batches_.back();
+  }
   // What the planner has to know of them.
   WorkInFlight work() const;
 

@@ -91,6 +91,7 @@ bool SequenceMemory::grow(Sequence& sequence) {
 void SequenceMemory::publish(Sequence& sequence, std::vector<PageId>& duplicates) {
   const int32_t whole = sequence.computed / page_size_;
   if (!options_.prefix_cache || !sequence.publishable || whole <= sequence.shared_pages) return;
+  CHECK(sequence.computed <= sequence.length());
   // What is shared already stands in the tree, down to the node that is locked: the cache goes on from there.
   const std::vector<PageId> own = sequence.pages.pages(sequence.shared_pages, whole);
   const auto first = static_cast<std::size_t>(sequence.shared_pages), count = own.size();

@@ -70,6 +70,8 @@ void SequenceMemory::free_pages(std::span<const PageId> pages, PageState from) {
 }
 
 bool SequenceMemory::set_lease(uint64_t number, RadixNode* node, int32_t pages) {
+  // Without a lock the old lease's end below could let the node go.
+  CHECK(node != nullptr && node->locks > 0 && pages > 0);
   const auto old = leases_.find(number);
   const int32_t others = leased_pages_ - (old == leases_.end() ? 0 : old->second.pages);
   if (others + pages > page_count_ / kLeaseShare) return false;

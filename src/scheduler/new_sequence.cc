@@ -43,6 +43,7 @@ void begin_scores(Sequence& sequence) {
 
 Status key_media(const PromptInput& input, MediaIds& ids, std::vector<int32_t>& prompt) {
   for (const MediaSpan& span : input.spans) {
+    CHECK(span.begin >= 0 && span.features.rows >= 0 && std::cmp_less_equal(span.end(), prompt.size()));
     const int32_t id = ids.id(span.digest);
     if (id == kNoMediaId) {
       return error(StatusCode::kUnavailable,

@@ -21,6 +21,7 @@ class PageTable {
 
   // Pages [begin, end), or all from `begin` on. 0 <= begin <= end <= size().
   std::vector<PageId> pages(int32_t begin, int32_t end) const {
+    CHECK(0 <= begin && begin <= end && end <= size());
     std::vector<PageId> out;
     for (int32_t i = begin; i < end; ++i) out.push_back((*this)[static_cast<std::size_t>(i)]);
     return out;
@@ -32,6 +33,7 @@ class PageTable {
   }
   // Puts `pages` in the places from `begin` on. Where they are there already, nothing is written.
   void replace(int32_t begin, std::span<const PageId> pages) {
+    CHECK(begin >= 0 && static_cast<std::size_t>(begin) + pages.size() <= numbers_.size());
     for (std::size_t i = 0; i < pages.size(); ++i) {
       const std::size_t at = static_cast<std::size_t>(begin) + i;
       if (numbers_[at] != pages[i].value) numbers_.set(at, pages[i].value);

@@ -288,8 +288,13 @@ void PageTransfers::end(Write& write, Status status) {
     status = error(StatusCode::kConflict, "the weights were switched meanwhile");
   }
   if (status.ok()) {  // also where nothing more comes: what is complete is of use
+    CHECK(write.first >= import.first);
+    const auto first = static_cast<std::size_t>(write.first - import.first);
+    CHECK(first + write.pages.size() <= import.pages.size());
     for (std::size_t i = 0; i < write.pages.size(); ++i) {
-      import.pages[static_cast<std::size_t>(write.first - import.first) + i].stored = write.layers.end;
+      // Not where a write of the layers before has failed: the page would be published without them.
+      Page& page = import.pages[first + i];
+      if (page.stored == write.layers.begin) page.stored = write.layers.end;
     }
     publish(import);
   } else {

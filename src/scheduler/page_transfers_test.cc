@@ -154,6 +154,30 @@ TEST(PageTransfers, AFailedStepAndALossOfAllKvPublishNothing) {
   h.expect_clean_end();
 }
 
+// Of two writes in flight the first one's batch fails. The second has stored the last layers, and the first ones have
+// never come.
+TEST(PageTransfers, APageThatLacksTheLayersOfAFailedWriteIsNotPublished) {
+  log_init("test", LogLevel::kOff);
+  RunnerFacts facts = with_bytes();
+  facts.layers = testing::kFakeLayers;
+  Harness h(facts, {}, endless());
+  h.runner.polls_per_step = 1;
+  h.runner.fail_step = [](const Batch& batch) {
+    return batch.writes.front().layers.begin == 0 ? internal_error("a fault") : ok_status();
+  };
+  PageTransfers& transfers = h.scheduler.transfers();
+  const TransferPrefix prefix = prefix_of(h, prompt(100), 2);
+  const std::vector<SharedBytes> half = {SharedBytes::of(std::string(256, 'x'))};
+  ASSERT_TRUE(transfers.write_layers(1, 7, prefix, 0, 2, {0, 2}, half).ok());
+  h.step();  // submitted, and not polled yet
+  ASSERT_TRUE(transfers.write_layers(2, 7, prefix, 0, 2, {2, 4}, half).ok());
+  EXPECT_EQ(wait_for(h, 1).status.code(), StatusCode::kInternal);
+  h.run();
+  EXPECT_EQ(h.runner.most_in_flight, 2);
+  EXPECT_EQ(h.scheduler.facts().pages_cached, 0);
+  h.expect_clean_end();
+}
+
 // 8 pages. Two prompts of 4 pages; the first is leased, so the second evicts nothing of it.
 TEST(PageTransfers, ALeaseKeepsAPrefixUntilItEndsOrIsNeeded) {
   RunnerFacts facts = with_bytes();

@@ -125,6 +125,7 @@ int32_t BatchPlanner::prefill_budget(int32_t decodes) const {
 // What grows with a text is shared with the runner, not copied: page table, generated tokens, lists of ids. The runner
 // reads them while the sequence goes on; base/shared_span.h says why that is no race.
 void BatchPlanner::add_rows(Sequence& sequence, int32_t count, BatchPlan& plan) const {
+  CHECK(count > 0 && count <= sequence.remaining());
   PlannedRows rows{&sequence, count};
   SequenceStep& step = plan.batch.sequences.emplace_back();
   const int32_t position = sequence.scheduled;

@@ -66,6 +66,7 @@ std::vector<Node> build_tree(const std::vector<Sequence*>& sorted) {
       path.pop_back();
     }
     if (depth_of(path.back()) < common) {  // a branching point between `last` and its parent
+      CHECK(last >= 0);  // the request before this one is at least as deep as what the two have in common
       Node& parent = nodes[static_cast<std::size_t>(path.back())];
       std::erase(parent.children, last);
       const int32_t branch = child_of(path.back(), common);

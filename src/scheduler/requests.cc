@@ -50,6 +50,7 @@ void Requests::add(std::unique_ptr<Sequence> sequence) {
 }
 
 void Requests::start(Sequence& sequence) {
+  CHECK(!sequence.ended && sequence.batches == 0);
   const auto behind = std::ranges::upper_bound(running_, sequence.arrival, {}, &Sequence::arrival);
   running_.insert(behind, &sequence);
   deadlines_.admitted(sequence);
@@ -60,7 +61,7 @@ void Requests::start(Sequence& sequence) {
 void Requests::retract(Sequence& sequence) {
   CHECK(sequence.pending == 0);
   release(sequence);
-  std::erase(running_, &sequence);
+  CHECK(std::erase(running_, &sequence) == 1);
   waiting_.push(sequence);
   ++sequence.retractions;
   ++counters_.retractions;
@@ -88,6 +89,7 @@ void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::Toke
   sequence.tokens.resize(static_cast<std::size_t>(sequence.known()));
   sequence.pending = 0;
   auto owner = live_.extract(sequence.id);
+  CHECK(owner && owner.mapped().get() == &sequence);  // it must outlive this call
   if (std::erase(running_, &sequence) == 0) return waiting_.remove(sequence);
   if (sequence.batches > 0) {
     leaving_.push_back(std::move(owner.mapped()));
@@ -120,6 +122,7 @@ void Requests::end_each(const wire::Finish& finish, Deltas& out) {
 }
 
 void Requests::leave(Sequence& sequence) {
+  CHECK(sequence.ended);
   if (sequence.batches > 0) return;
   release(sequence);
   std::erase_if(leaving_, [&](const std::unique_ptr<Sequence>& owner) { return owner.get() == &sequence; });

@@ -196,6 +196,7 @@ void Scheduler::apply_switch() {
 }
 
 void Scheduler::end_switch() {
+  CHECK(switch_.has_value());
   if (switch_->flush_cache) memory_.flush(switch_->version);
   switch_.reset();
 }

@@ -46,6 +46,7 @@ void Settlement::settle(BatchResult result, bool kv_lost, Deltas& out) {
 // `answer`: the row's result; nullptr for rows that give none, or that the runner forgot.
 void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, const BatchResult& result, Deltas& out) {
   Sequence& sequence = *rows.sequence;
+  CHECK(sequence.batches > 0);
   --sequence.batches;
   counters_.computed_tokens += static_cast<uint64_t>(rows.count);
   const bool prefill = sequence.computed < sequence.prefill_end;
@@ -99,12 +100,14 @@ void Settlement::fail_batch(const BatchInFlight& batch, const Status& status, bo
   LOG_ERROR("scheduler: step {} with {} requests: {}", batch.step, batch.rows.size(), status.to_string());
   for (const PlannedRows& rows : batch.rows) {
     Sequence& sequence = *rows.sequence;
+    CHECK(sequence.batches > 0);
     --sequence.batches;
     sequence.publishable = false;
     if (sequence.ended) {
       requests_.leave(sequence);
     } else if (again && sequence.kv_losses < kMaxKvLosses) {
       if (rows.sample) {  // of the batches that fail together, each has one
+        CHECK(sequence.pending > rows.forced);
         sequence.pending -= 1 + rows.forced;
         sequence.tokens.resize(sequence.tokens.size() - 1 - static_cast<std::size_t>(rows.forced));
       }

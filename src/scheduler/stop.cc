@@ -14,6 +14,7 @@ bool stops(const wire::SamplingParams& sampling, std::span<const int32_t> eos_to
 std::optional<wire::Finish> stop_after(const Sequence& sequence, std::span<const int32_t> eos_token_ids,
                                        int32_t context_length) {
   const wire::SamplingParams& sampling = sequence.sampling;
+  CHECK(sequence.known() > 0);
   const int32_t token = sequence.tokens[static_cast<std::size_t>(sequence.known()) - 1];
   wire::Finish finish;
   if (stops(sampling, eos_token_ids, token)) {

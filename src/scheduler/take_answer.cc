@@ -60,6 +60,8 @@ void Settlement::take_forced(Sequence& sequence, int32_t count, uint64_t version
 
 std::optional<wire::Finish> Settlement::take_token(Sequence& sequence, SampledToken& answer, uint64_t version,
                                                    wire::TokenDelta& delta) {
+  CHECK(sequence.pending > 0);
+  CHECK(sequence.sampling.top_logprobs < 0 || answer.logprobs);  // of a forced run none are wanted
   sequence.tokens[static_cast<std::size_t>(sequence.known())] = answer.token;
   const bool is_new = std::cmp_equal(sequence.known_generated.size(), sequence.generated());
   if (sequence.spec.wants_generated() && is_new) sequence.known_generated.push_back(answer.token);

@@ -10,12 +10,12 @@ void WaitingQueue::push(Sequence& sequence) {
   sequence.queue.rank = policy_rank(policy_, sequence, seed_);
   const bool is_new = by_rank_.emplace(rank_of(sequence), &sequence).second;
   CHECK(is_new);
-  by_arrival_.emplace(sequence.arrival, &sequence);
+  CHECK(by_arrival_.emplace(sequence.arrival, &sequence).second);
 }
 
 void WaitingQueue::remove(const Sequence& sequence) {
   CHECK(by_rank_.erase(rank_of(sequence)) == 1);
-  by_arrival_.erase(sequence.arrival);
+  CHECK(by_arrival_.erase(sequence.arrival) == 1);
 }
 
 Sequence* WaitingQueue::worst() const {

@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "scheduler/policy.h"
 #include "scheduler/sequence.h"
 
@@ -52,7 +53,10 @@ class WaitingQueue {
   int32_t size() const { return static_cast<int32_t>(by_rank_.size()); }
   // The first `count` by arrival, or all.
   std::vector<const Sequence*> oldest(std::size_t count) const;
-  Sequence& oldest() const { return *by_arrival_.begin()->second; }  // the queue must not be empty
+  Sequence& oldest() const {
+    CHECK(!empty());
+    return *by_arrival_.begin()->second;
+  }
   // The last in the order of a policy that does not look at the cache, among those never admitted; nullptr: none.
   Sequence* worst() const;
 

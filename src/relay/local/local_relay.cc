@@ -223,6 +223,7 @@ class LocalRelay final : public Relay {
   }
 
   static Result<std::vector<SharedBytes>> copy_out(const std::vector<SharedBytes>& parts, const GetRequest& request) {
+    CHECK(request.destination.size() == parts.size());
     std::vector<SharedBytes> copies;
     for (std::size_t i = 0; i < parts.size(); ++i) {
       // The get ends with an error, but it was claimed, so it counts as one of the put's readers.

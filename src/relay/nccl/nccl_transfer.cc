@@ -63,6 +63,7 @@ Status NcclChannel::start_send(Pair& pair) {
   if (layout.alone(slices.front().part)) {
     return send(pair, parts[slices.front().part].data() + slices.front().offset);
   }
+  CHECK(pair.out.header.length <= kStagingBytes);
   std::byte* to = pair.communicator->staging();
   for (const Layout::Slice& slice : slices) {
     RETURN_IF_ERROR(pair.communicator->copy(to, parts[slice.part].data() + slice.offset, slice.size));
@@ -147,6 +148,7 @@ Status NcclChannel::scatter(Pair& pair) {
 }
 
 void NcclChannel::finish_receive(Pair& pair, const Status& status) {
+  CHECK(!pair.receives.empty());
   const Receive receive = pair.receives.front();
   pair.receives.pop_front();
   const bool pinned = std::exchange(pair.pinned, false);

@@ -222,6 +222,7 @@ Result<Link*> PluginChannel::connect(const Target& target) {
 
 void PluginChannel::release_peer(const Instance& instance) {
   const auto peer = peers_.find(instance);
+  CHECK(peer != peers_.end() && peer->second.uses > 0);
   if (--peer->second.uses > 0) return;
   plugin_.disconnect(engine_, peer->second.handle);
   peers_.erase(peer);

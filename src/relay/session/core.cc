@@ -21,6 +21,7 @@ uint64_t key_of(const InstanceId& instance) {
 
 void copy_block(OpTable& table, const Fetch& fetch, const std::byte* block) {
   // Memory of the relay's own needs no pin: the get, and with it the landing, stays until fetched().
+  CHECK(fetch.landing->parts.size() == fetch.layout->parts());
   if (fetch.landing->direct && !table.pin(fetch.get)) return;
   for (std::size_t i = 0; i < fetch.layout->parts(); ++i) {
     const SharedBytes& part = fetch.landing->parts[i];

@@ -16,7 +16,10 @@ namespace millrace::session {
 class Extents {
  public:
   // [begin, begin + bytes), both multiples of kBufferAlignment.
-  Extents(uint64_t begin, uint64_t bytes) : bytes_(bytes) { free_[begin] = bytes; }
+  Extents(uint64_t begin, uint64_t bytes) : bytes_(bytes) {
+    CHECK(begin % kBufferAlignment == 0 && bytes % kBufferAlignment == 0);
+    free_[begin] = bytes;
+  }
 
   // The offset of a fresh range; nullopt where none is large enough. 0 bytes take a step as well.
   std::optional<uint64_t> take(uint64_t bytes) {

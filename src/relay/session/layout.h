@@ -48,7 +48,10 @@ class Layout {
     }
   }
   // Only these parts may stand alone.
-  void set_alone(std::vector<bool> candidates) { candidates_ = std::move(candidates); }
+  void set_alone(std::vector<bool> candidates) {
+    CHECK(candidates.empty() || candidates.size() == parts());
+    candidates_ = std::move(candidates);
+  }
   const std::vector<bool>& candidates() const { return candidates_; }
 
   std::size_t total() const { return starts_.back(); }
@@ -76,6 +79,7 @@ class Layout {
   // What [at, end) of the run is made of, in order; no slice is empty.
   std::vector<Slice> slices(std::size_t at, std::size_t end) const {
     std::vector<Slice> found;
+    CHECK(end <= total());
     if (at >= end) return found;
     for (std::size_t part = part_at(at); at < end; ++part) {
       const std::size_t stop = std::min(end, starts_[part + 1]);

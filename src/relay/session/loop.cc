@@ -31,6 +31,7 @@ Loop::~Loop() {
 }
 
 Status Loop::open() {
+  CHECK(epoll_ < 0 && wake_fd_ < 0);
   epoll_ = epoll_create1(EPOLL_CLOEXEC);
   wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kWakeId}};
@@ -41,6 +42,7 @@ Status Loop::open() {
 }
 
 Result<uint64_t> Loop::add(int fd, uint32_t events, Events callback) {
+  CHECK(on_its_thread());
   const uint64_t id = next_id_++;
   epoll_event event{.events = events, .data = {.u64 = id}};
   if (epoll_ctl(epoll_, EPOLL_CTL_ADD, fd, &event) != 0) {
@@ -58,6 +60,7 @@ Status Loop::add_wakeup(int fd) {
 }
 
 void Loop::modify(uint64_t id, uint32_t events) {
+  CHECK(on_its_thread());
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   epoll_event event{.events = events, .data = {.u64 = id}};
@@ -65,6 +68,7 @@ void Loop::modify(uint64_t id, uint32_t events) {
 }
 
 void Loop::remove(uint64_t id) {
+  CHECK(on_its_thread());
   const auto it = watched_.find(id);
   if (it == watched_.end()) return;
   // The events of this turn that are still to come name an id, not a descriptor: they find nothing.
@@ -144,6 +148,7 @@ bool Loop::turn(LoopUser& user, int64_t timeout_us) {
 }
 
 void Loop::run(LoopUser& user) {
+  CHECK(epoll_ >= 0 && thread_.exchange(std::this_thread::get_id()) == std::thread::id());
   Spin spin;
   int64_t timeout_us = 0;
   while (user.running()) {
@@ -158,6 +163,7 @@ void Loop::run(LoopUser& user) {
     const int64_t nap_us = user.nap_us();
     if (nap_us >= 0 && (timeout_us < 0 || nap_us < timeout_us)) timeout_us = nap_us;
   }
+  thread_.store({});
 }
 
 }  // namespace millrace::session

@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -69,6 +70,13 @@ class Loop {
   int wake_fd_ = -1;
   std::unordered_map<uint64_t, Watched> watched_;
   uint64_t next_id_ = 1;
+  // A call from another thread would change what wait() goes through. No id: run() has not begun, or is over.
+  bool on_its_thread() const {
+    const std::thread::id runs = thread_.load(std::memory_order_relaxed);
+    return runs == std::thread::id() || runs == std::this_thread::get_id();
+  }
+
+  std::atomic<std::thread::id> thread_{};  // of run()
   std::atomic<int64_t> due_ms_{0};
   std::atomic<bool> asleep_{false};   // a post must wake it
   std::atomic<bool> pending_{false};  // something is posted

@@ -39,7 +39,7 @@ Reader::Get* Reader::find(uint64_t ticket) {
 void Reader::start(const GetTask& task) {
   auto get = std::make_unique<Get>();
   get->task = task;
-  gets_.emplace(task.op.value, std::move(get));
+  CHECK(gets_.emplace(task.op.value, std::move(get)).second);
   waiting_.push_back(task.op.value);
   startable_ = true;  // flush() starts it
 }
@@ -137,6 +137,7 @@ void Reader::ensure_links(Remote& remote, std::size_t wanted) {
 
 Status Reader::connect(Remote& remote) {
   ASSIGN_OR_RETURN(Link * link, core_.channel->connect(remote.target));
+  CHECK(!routes_.contains(link));
   Route& route = routes_[link];
   route.id = next_route_++;
   route.remote = &remote;

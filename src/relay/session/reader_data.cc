@@ -99,6 +99,7 @@ std::size_t Reader::data_space(Link& link, std::span<iovec> out) {
 
 void Reader::data_received(Link& link, std::size_t bytes) {
   Route& route = routes_.at(&link);
+  CHECK(bytes <= route.frame.length - route.have);
   if (route.pinned) {
     route.pinned = false;
     const Get* get = find(route.frame.ticket);
@@ -193,6 +194,7 @@ void Reader::fetched(const Fetch& fetch, const Status& status, bool unproved) {
   Get& get = *at->second;
   const auto route = routes_.find(fetch.link);
   if (route != routes_.end() && route->second.id == fetch.route) --route->second.expected;
+  CHECK(get.fetching > 0);
   --get.fetching;
   // The get has ended meanwhile and waited for this: nothing is written for it any more, so the RELEASE may go.
   if (get.over) {

@@ -128,6 +128,7 @@ void Acceptor::refuse(uint64_t id, const Caller& caller, Refusal why) {
 
 void Acceptor::drop(uint64_t id) {
   const auto at = callers_.find(id);
+  CHECK(at != callers_.end());
   poller_.remove(at->second.socket.get());
   // Closes the socket. Then the reader's holds count as released or died, and puts that were for it alone end.
   callers_.erase(at);

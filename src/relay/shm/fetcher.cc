@@ -123,6 +123,7 @@ bool Fetcher::copy(Job& job, std::size_t most) const {
 }
 
 void Fetcher::finish(Job& job) {
+  CHECK(job.part == job.parts.size());  // all is copied
   // The bytes are right in each case, as the hold kept the slot. But a put that was cancelled during the copy must not
   // end its get as OK, in this relay as in the others.
   const bool complete = job.channel->offered(job.claim);

@@ -26,13 +26,20 @@ std::optional<Extent> Extents::take(std::size_t bytes) {
 // Joined with both neighbours at once, so that free_ never has two extents that touch: take() finds a large one only if
 // it is one entry.
 void Extents::release(Extent extent) {
-  auto at = free_.emplace(extent.offset, extent.bytes).first;
-  if (const auto next = std::next(at); next != free_.end() && at->first + at->second == next->first) {
-    at->second += next->second;
-    free_.erase(next);
+  const auto [at, fresh] = free_.emplace(extent.offset, extent.bytes);
+  // An extent that is free already would be lent out twice.
+  CHECK(fresh);
+  if (const auto next = std::next(at); next != free_.end()) {
+    CHECK(at->first + at->second <= next->first);
+    if (at->first + at->second == next->first) {
+      at->second += next->second;
+      free_.erase(next);
+    }
   }
   if (at == free_.begin()) return;
-  if (const auto before = std::prev(at); before->first + before->second == at->first) {
+  const auto before = std::prev(at);
+  CHECK(before->first + before->second <= at->first);
+  if (before->first + before->second == at->first) {
     before->second += at->second;
     free_.erase(at);
   }

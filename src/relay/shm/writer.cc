@@ -137,6 +137,7 @@ Writer::Tally Writer::tally(uint32_t index) {
 
 void Writer::free_slot(uint32_t index) {
   Slot& slot = slots_[index];
+  CHECK(slot.state != Slot::State::kFree);
   pool_->release(slot.extent);
   slot_of_.erase(slot.op);
   slot.state = Slot::State::kFree;
@@ -149,6 +150,7 @@ bool Writer::ended(RelayOp op) {
   if (at == slot_of_.end()) return true;
   const uint32_t index = at->second;
   Slot& slot = slots_[index];
+  CHECK(slot.state == Slot::State::kOpen);  // each put ends once
   // Not yet free: sweep() frees it when the last hold is gone, and until then no put may use its bytes.
   slot.state = Slot::State::kDraining;
   // First the word, then the holds: the writer's half of the hazard pointer, see layout.h.

@@ -45,6 +45,7 @@ void OutgoingFrame::hash_up_to(std::size_t end) {
 }
 
 std::size_t OutgoingFrame::fill(std::span<iovec> out) const {
+  CHECK(open_ && out.size() >= kMaxRangesPerCall + 2);  // the header, the bytes, the trailer
   std::size_t count = 0;
   if (sent_ < kHeaderBytes) out[count++] = {const_cast<std::byte*>(head_.data()) + sent_, kHeaderBytes - sent_};
   const std::size_t done = payload_sent();

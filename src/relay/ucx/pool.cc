@@ -102,7 +102,7 @@ void Pool::release(const Slot& slot) {
   std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes new content
   std::lock_guard lock(mutex_);
   const auto at = arenas_.find(slot.arena);
-  if (at == arenas_.end()) return;
+  CHECK(at != arenas_.end());  // one with a slot in it stays
   at->second.extents.release(static_cast<uint64_t>(slot.address - at->second.base));
 }
 
@@ -113,6 +113,7 @@ std::string Pool::key(uint64_t arena) const {
 }
 
 void Pool::unmap(std::map<uint64_t, Arena>::iterator at) {
+  CHECK(at->second.extents.unused() && mapped_bytes_ >= at->second.extents.bytes());
   mapped_bytes_ -= at->second.extents.bytes();
   api_.ucp_mem_unmap(context_->handle, at->second.handle);
   arenas_.erase(at);

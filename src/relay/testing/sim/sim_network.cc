@@ -128,6 +128,9 @@ void SimNetwork::Core::on_ask(SimNode& writer, const SimAsk& ask) {
   note(2, ask.descriptor.op.value);
   SimAnswer answer{.from = writer.address, .get = ask.get, .put = ask.descriptor.op.value};
   const auto at = writer.puts.find(ask.descriptor.op.value);
+  // A double of what was answered, also where the put has ended since: a refusal that overtook the answer would end the
+  // get without a release.
+  if (at != writer.puts.end() && at->second.claims.contains({ask.from, ask.get})) return;
   if (writer.table->closed()) {
     answer.status = Status(StatusCode::kUnavailable, "the writer's relay was closed");
   } else if (at == writer.puts.end() || at->second.ended || at->second.generation != ask.descriptor.generation ||
@@ -135,8 +138,6 @@ void SimNetwork::Core::on_ask(SimNode& writer, const SimAsk& ask) {
     answer.status = invalid_argument("the descriptor's put is over or is another one");
   } else if (SimPut& put = at->second; !put.destination.empty() && put.destination != ask.from) {
     answer.status = invalid_argument("the put is for '{}'; this is '{}'", put.destination, ask.from);
-  } else if (const auto claim = put.claims.find({ask.from, ask.get}); claim != put.claims.end()) {
-    return;  // a double of what was answered
   } else if (put.claims.size() >= static_cast<std::size_t>(put.readers)) {
     answer.status = invalid_argument("all readers of the put have come already");
   } else {

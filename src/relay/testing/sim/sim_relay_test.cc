@@ -240,6 +240,26 @@ TEST(SimRelay, AShortPauseChangesNothingALongOneIsDeath) {
   }
 }
 
+// Where a doubled question comes after the end of its put, the bytes that answered the first one may still be on their
+// way: the reader releases them, as if there were no second one.
+TEST(SimRelay, ADoubledQuestionAfterTheEndLosesNoRelease) {
+  for (const bool closes : {false, true}) {
+    for (uint64_t seed = 0; seed < 200; ++seed) {
+      Two two({.max_delay_ms = 20, .duplicate = 1.0, .mapped = seed % 2 == 0}, seed);
+      Sent sent = send(*two.writer, seed, {1000});
+      Received received = receive(*two.reader, sent, 500);
+      two.network.advance(static_cast<int64_t>(seed % 40));
+      closes ? two.writer->close() : two.writer->cancel(sent.ticket->op);
+      two.network.advance(600);
+      EXPECT_EQ(received.end.count(), 1) << "seed " << seed;
+      (void)end_of(received);  // releases the parts, where it got them
+      two.network.advance(200);
+      EXPECT_EQ(sent.end.count(), 1) << "seed " << seed;
+      ASSERT_EQ(two.writer->books().held_bytes, 0u) << "seed " << seed << (closes ? ", closed" : ", cancelled");
+    }
+  }
+}
+
 TEST(SimRelay, APartitionEndsByDeadlineAndHeals) {
   Two two({});
   two.network.cut(two.writer->address(), two.reader->address());
