@@ -13,7 +13,7 @@ Status Aborts::check_capacity() const {
 
 void Aborts::open(ReqId id, const Placement::Route& route, std::vector<std::size_t> asked, int64_t now_ms) {
   if (asked.empty()) return;
-  // Ids are not used twice, so this never replaces an open one.
+  CHECK(!aborts_.contains(id));  // ids are not used twice
   Open& open = aborts_[id] = {.route = route, .awaiting = std::move(asked)};
   send(id, open, now_ms);
 }
@@ -53,7 +53,7 @@ std::vector<Aborts::GivenUp> Aborts::tick(int64_t now_ms) {
   for (auto entry = aborts_.begin(); entry != aborts_.end();) {
     auto& [id, open] = *entry;
     const bool due = now_ms >= open.next_ms;
-    // `awaiting` is never empty here: on_ack() and on_lost() erase an abort with its last replica.
+    CHECK(!open.awaiting.empty());  // on_ack() and on_lost() erase an abort with its last replica
     if (due && open.tries >= kMaxAbortTries) {
       given_up.push_back({id, open.awaiting.front()});
       entry = aborts_.erase(entry);

@@ -113,7 +113,7 @@ std::size_t AdminCommands::rank_of(const PipelineCommand& command, std::size_t s
 void AdminCommands::add_reply(Command& command, std::size_t slot, const Status& status,
                               const wire::WeightsReply& weights) {
   const ReplicaView& view = members_.replicas()[slot];
-  command.replies.emplace(slot, reply_of(0, view.name, status, weights));
+  CHECK(command.replies.emplace(slot, reply_of(0, view.name, status, weights)).second);
   const bool lost = status.code() == StatusCode::kUnavailable && rank_of(command.wanted, slot) >= command.wanted.needed;
   if (!command.wanted.ends_early || status.ok() || lost || !command.failure.ok()) return;
   command.failure = status.with_prefix(view.name);
@@ -124,6 +124,7 @@ AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status
   const auto [number, slot] = asked->second;
   Command& command = commands_.at(number);
   add_reply(command, slot, status, weights);
+  CHECK(command.missing > 0);
   --command.missing;
   const wire::AdminAction action = command.wanted.action;
   const bool flushed = action == wire::AdminAction::kFlushCache || action == wire::AdminAction::kSwitchWeights;

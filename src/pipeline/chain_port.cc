@@ -83,6 +83,7 @@ Result<std::shared_ptr<ChainPort>> ChainPort::make(PipelineNetwork& network, con
   CHECK(chain.size() >= 2);
   std::shared_ptr<ChainPort> port(new ChainPort());
   const auto at = std::find(chain.begin(), chain.end(), &self);
+  CHECK(at != chain.end());
   port->index_ = static_cast<uint32_t>(at - chain.begin());
   port->state_ = std::make_shared<State>(network, port->index_, stage.replica);
   port->state_->replicas = self.replicas;

@@ -45,6 +45,7 @@ LiveRequest* Delivery::find_open(ReqId id) {
 // ---- from the terminals
 
 void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
+  CHECK(stage < spec_.stages.size());
   std::vector<ReqId> changed;
   for (wire::Chunk& chunk : batch.chunks) {
     if (handle(stage, slot, chunk, now_ms)) changed.push_back(chunk.id);
@@ -222,6 +223,7 @@ bool Delivery::flush_stream(LiveRequest& request, std::size_t stage, TerminalStr
     ++chunks, bytes += chunk->bytes;
     stream.pop();
   }
+  CHECK(chunks <= request.answer.queued_chunks && bytes <= request.answer.queued_bytes);
   request.answer.queued_chunks -= chunks, queued_chunks_ -= chunks;
   request.answer.queued_bytes -= bytes, queued_bytes_ -= bytes;
   if (chunks > 0 && !stream.has_ended()) window_.on_taken(request.id, request.route[stage], chunks, bytes, now_ms);
@@ -281,6 +283,7 @@ void Delivery::tick(int64_t now_ms) {
 void Delivery::erase(const LiveRequest& request) {
   blocked_.erase(request.id);
   window_.erase(request.id);
+  CHECK(request.answer.queued_chunks <= queued_chunks_ && request.answer.queued_bytes <= queued_bytes_);
   queued_chunks_ -= request.answer.queued_chunks;
   queued_bytes_ -= request.answer.queued_bytes;
 }

@@ -387,6 +387,7 @@ std::string Membership::why_stage_missing(std::size_t stage_index) const {
     if (member.serves()) return "";
     if (first == nullptr) first = &member;
   }
+  CHECK(first != nullptr);
   return why_not_serving(*first);
 }
 

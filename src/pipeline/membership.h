@@ -145,12 +145,16 @@ class Membership {
   void accept_weights(const std::vector<std::string>& stages, RequiredWeights next);
   // A replica has replied that it serves this version, before its heartbeat shows it.
   void set_weights(std::size_t slot, uint64_t version, uint64_t checksum) {
+    CHECK(slot < replicas_.size());
     replicas_[slot].status.weight_version = version;
     replicas_[slot].status.weights_checksum = checksum;
   }
   // For people: what is done about a replica's other weights.
   void note_weights(const std::string& stage, uint32_t replica, std::string note);
-  void set_reachable(std::size_t slot, bool reachable) { replicas_[slot].reachable = reachable; }
+  void set_reachable(std::size_t slot, bool reachable) {
+    CHECK(slot < replicas_.size());
+    replicas_[slot].reachable = reachable;
+  }
   // The supervisor starts one: no other process may take the slot now.
   void expect(const std::string& stage, uint32_t replica, uint64_t incarnation);
   // The supervisor saw it die. Of another incarnation than the present one, this is an old report.

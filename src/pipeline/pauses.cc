@@ -131,6 +131,7 @@ void Pauses::tick(int64_t now_ms) {
   set_paused(true, std::move(command), [this, done = std::move(done)](const Status& status) {
     {
       const std::lock_guard lock(mutex_);
+      CHECK(sent_ > 0);
       --sent_;
     }
     update_hold();

@@ -50,6 +50,7 @@ class PayloadFetches {
   }
   std::vector<Arrival> take() {
     std::lock_guard lock(arrivals_->mutex);
+    CHECK(arrivals_->arrived.size() <= open_);
     open_ -= arrivals_->arrived.size();
     return std::exchange(arrivals_->arrived, {});
   }

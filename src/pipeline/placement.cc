@@ -83,6 +83,7 @@ std::vector<wire::RouteHop> Placement::hops(const Route& route) const {
   std::vector<wire::RouteHop> out;
   for (const std::size_t slot : route) {
     if (slot == kNone) continue;
+    CHECK(slot < members_.replicas().size());
     const ReplicaView& view = members_.replicas()[slot];
     out.push_back({view.stage, view.replica, view.serves() ? view.peer.incarnation : 0});
   }
@@ -90,6 +91,7 @@ std::vector<wire::RouteHop> Placement::hops(const Route& route) const {
 }
 
 bool Placement::senders_know(const Route& route, StageSet open) const {
+  CHECK(route.size() == routers_.size());
   const StageSet may = graph_.may_need(open);
   for (std::size_t stage = 0; stage < route.size(); ++stage) {
     if ((may & stage_bit(stage)) == 0) continue;

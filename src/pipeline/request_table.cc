@@ -16,7 +16,9 @@ uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) +
 }  // namespace
 
 RequestTable::RequestTable(uint64_t session, int max_requests)
-    : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {}
+    : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {
+  CHECK(max_requests >= 1);
+}
 
 ReqId RequestTable::new_id() {
   ++submitted_;
@@ -55,9 +57,12 @@ std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
   std::unique_ptr<LiveRequest> request = std::move(found->second);
   trace::async_end("request", "coordinator", id.value);
   requests_.erase(found);
-  deadlines_.erase({request->deadline_ms, id});
+  CHECK(deadlines_.erase({request->deadline_ms, id}) == 1);  // overdue() finds each of them
   unsent_.erase(id);
-  if (request->state == RequestState::kRunning) --running_;
+  if (request->state == RequestState::kRunning) {
+    CHECK(running_ > 0);
+    --running_;
+  }
   ++(state == RequestState::kCompleted ? completed_ : state == RequestState::kFailed ? failed_ : aborted_);
   return request;
 }
@@ -78,6 +83,7 @@ std::vector<ReqId> RequestTable::select(const std::function<bool(const LiveReque
 }
 
 void RequestTable::set_running(LiveRequest& request) {
+  CHECK(request.state == RequestState::kPending);
   unsent_.erase(request.id);
   // The inputs were sent, and may be large.
   request.submit = wire::Submit{};

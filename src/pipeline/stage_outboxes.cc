@@ -8,6 +8,7 @@ StageOutboxes::StageOutboxes(CoordinatorEnv& env, const Membership& members)
     : env_(env), members_(members), outboxes_(members.replicas().size()) {}
 
 void StageOutboxes::connect(std::size_t slot) {
+  CHECK(slot < outboxes_.size());
   const ReplicaView& replica = members_.replicas()[slot];
   outboxes_[slot] = env_.open(replica.reply_to);
   if (!outboxes_[slot] && replica.reachable) {
@@ -16,6 +17,7 @@ void StageOutboxes::connect(std::size_t slot) {
 }
 
 Status StageOutboxes::send(std::size_t slot, wire::Message& message) {
+  CHECK(slot < outboxes_.size());
   if (outboxes_[slot]) return outboxes_[slot]->send(message);
   return error(StatusCode::kUnavailable, "{} is not connected", members_.replicas()[slot].name);
 }

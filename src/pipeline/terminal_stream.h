@@ -43,8 +43,15 @@ class TerminalStream {
 
   // The next one for the sink; null: it has not come, or has yet to be fetched.
   QueuedChunk* next() { return !queue_.empty() && queue_.front().is_complete ? &queue_.front() : nullptr; }
-  void pop() { queue_.pop_front(); }
-  Value take_result() { return std::move(*result_); }
+  void pop() {
+    CHECK(next() != nullptr);
+    queue_.pop_front();
+  }
+  // Of a settled stream.
+  Value take_result() {
+    CHECK(result_.has_value());
+    return std::move(*result_);
+  }
 
   // The result is announced: no chunk follows.
   bool has_ended() const { return result_seq_.has_value(); }
