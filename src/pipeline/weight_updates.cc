@@ -140,6 +140,11 @@ void WeightUpdates::on_kept(uint64_t version, const std::string& path) {
 
 // What some replicas have staged is of no use.
 void WeightUpdates::give_up(const Status& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    // One end for each update: a second drop could meet the next one.
+    if (std::exchange(update_.dropping, true)) return;
+  }
   // The phase stays until the replies are here: a next update that stages before would have its weights dropped.
   env_.command(command_of(wire::AdminAction::kDropWeights, kPauseMs), [this, why](const Replies&) { end(why); });
 }

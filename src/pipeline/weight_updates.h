@@ -121,6 +121,7 @@ class WeightUpdates : public WeightControl {
     bool completing = false;     // complete() waits for this round
     bool last = true;            // then all replicas switch; else another round may be prepared
     bool next_round = false;     // it may be prepared now
+    bool dropping = false;       // what is staged is on its way out: the end comes by itself, and nothing else begins
     int64_t complete_by_ms = 0;  // that complete() waits; 0: for ever
   };
   // Of one stale replica.
@@ -155,7 +156,7 @@ class WeightUpdates : public WeightControl {
   void end_round_locked();
   void end_late_completion(int64_t now_ms);
   Result<bool> begin_completion(LiveCompletion completion, Done done);
-  Status begin_abort(const std::optional<std::string>& group);
+  Result<std::string> begin_abort(const std::optional<std::string>& group, const Done& done);
 
   bool may_begin_locked(CatchUp& one, int64_t now_ms);
   void catch_up(const StaleReplica& replica);

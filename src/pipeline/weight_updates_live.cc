@@ -55,7 +55,9 @@ void WeightUpdates::leave_group(const std::string& name, Done done) {
     uses = state_.phase == Phase::kReceiving && update_.group == name;
   }
   // First the update, then the group: its broadcasts would never end otherwise.
-  if (uses && begin_abort(name).ok()) give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
+  if (uses && begin_abort(name, nullptr).ok()) {
+    give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
+  }
   PipelineCommand command{.action = wire::AdminAction::kLeaveGroup, .stages = stages_, .timeout_ms = kPauseMs};
   command.argument = name;
   env_.command(std::move(command), [done = std::move(done), uses](const Replies& replies) {
@@ -78,7 +80,7 @@ Status WeightUpdates::begin_round(const WeightPlan& plan) {
     const std::lock_guard lock(mutex_);
     // next_round is set by complete(last: false) alone: a second prepare() without it is a new update, which is refused
     // while this one is open.
-    continues = state_.phase == Phase::kStaged && update_.next_round;
+    continues = state_.phase == Phase::kStaged && update_.next_round && !update_.dropping;
     if (continues && plan.group != update_.group) {
       return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which has sent a part of the weights",
                    plan.group.substr(0, 256), update_.group);
@@ -185,7 +187,7 @@ void WeightUpdates::end_late_completion(int64_t now_ms) {
     const std::lock_guard lock(mutex_);
     const bool late = update_.completing && update_.complete_by_ms != 0 && now_ms >= update_.complete_by_ms;
     // Once the switch has begun it is too late to answer that nothing was switched.
-    if (state_.phase != Phase::kReceiving || !late) return;
+    if (state_.phase != Phase::kReceiving || update_.dropping || !late) return;
     update_.completing = false;
     done = std::exchange(update_.done, nullptr);
     message =
@@ -213,7 +215,8 @@ Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done don
   // Once: a repeated complete() then gets the conflict below.
   if (!live_failure_.ok() && state_.phase == Phase::kIdle) return std::exchange(live_failure_, ok_status());
   const bool live = state_.phase == Phase::kReceiving || state_.phase == Phase::kStaged;
-  if (!live || update_.completing) {
+  // Where it is being dropped and has a `done`, that is the prepare() that failed, or an abort.
+  if (!live || update_.completing || (update_.dropping && update_.done)) {
     return error(StatusCode::kConflict, "the state of the weights is '{}'; wanted an update that was prepared",
                  phase_name(state_.phase));
   }
@@ -221,10 +224,14 @@ Result<bool> WeightUpdates::begin_completion(LiveCompletion completion, Done don
     return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which sends the weights", completion.group,
                  update_.group);
   }
+  update_.completing = true;
+  if (update_.dropping) {
+    update_.done = std::move(done);  // it has failed: the reason comes with its end
+    return false;
+  }
   update_.wanted.label = std::move(completion.label);
   update_.wanted.policy = completion.policy;
   update_.wanted.flush_cache = completion.flush_cache;
-  update_.completing = true;
   update_.last = completion.last;
   update_.next_round = false;
   update_.complete_by_ms = completion.timeout_ms == 0 ? 0 : now_ms_ + completion.timeout_ms;
@@ -262,8 +269,9 @@ void WeightUpdates::receive_and_complete(const WeightPlan& plan, LiveCompletion 
   });
 }
 
-// Not OK: nothing was aborted.
-Status WeightUpdates::begin_abort(const std::optional<std::string>& group) {
+// Not OK: nothing was aborted. Else why the update ends, and `done`, where there is one, is called when nothing of it
+// is staged any more; empty: nothing is left of it, and `done` is the caller's.
+Result<std::string> WeightUpdates::begin_abort(const std::optional<std::string>& group, const Done& done) {
   const std::lock_guard lock(mutex_);
   const bool under_way = state_.phase == Phase::kReceiving || state_.phase == Phase::kStaged;
   if (!under_way && (state_.phase != Phase::kIdle || live_failure_.ok())) {
@@ -275,34 +283,28 @@ Status WeightUpdates::begin_abort(const std::optional<std::string>& group) {
     return error(StatusCode::kConflict, "group_name is '{}'; wanted '{}', which sends the weights",
                  group->substr(0, 256), update_.group);
   }
+  if (!under_way) {  // it had failed
+    live_failure_ = ok_status();
+    return std::string();
+  }
   // No phase in which anything else may begin or complete.
-  if (under_way) state_.phase = Phase::kStaging;  // until what is staged was dropped
-  return ok_status();
+  state_.phase = Phase::kStaging;
+  if (done) {
+    // A complete() that waits gets the reason, and before the abort its answer.
+    update_.done = [done, completing = std::move(update_.done)](const Status& status) {
+      if (completing) completing(status);
+      done(ok_status());
+    };
+  }
+  return fmt::format("the update of the group '{}' was aborted with {} of {} buckets received", update_.group,
+                     state_.buckets_received, state_.buckets);
 }
 
 void WeightUpdates::abort_update(const std::optional<std::string>& group, Done done) {
-  if (const Status status = begin_abort(group); !status.ok()) return done(status);
-  Done completing;
-  std::string why;
-  {
-    const std::lock_guard lock(mutex_);
-    live_failure_ = ok_status();
-    if (state_.phase == Phase::kIdle) {  // it had failed: nothing is left of it
-      why.clear();
-    } else {
-      why = fmt::format("the update of the group '{}' was aborted with {} of {} buckets received", update_.group,
-                        state_.buckets_received, state_.buckets);
-      // A complete() that waits ends with the abort's reason, and before the abort's own answer.
-      completing = std::move(update_.done);
-      // The abort is answered when nothing is staged any more.
-      update_.done = [done, completing](const Status& status) {
-        if (completing) completing(status);
-        done(ok_status());
-      };
-    }
-  }
-  if (why.empty()) return done(ok_status());
-  give_up(error(StatusCode::kCancelled, "{}", why));
+  const Result<std::string> why = begin_abort(group, done);
+  if (!why.ok()) return done(why.status());
+  if (why->empty()) return done(ok_status());
+  give_up(error(StatusCode::kCancelled, "{}", *why));
 }
 
 void WeightUpdates::inspect(std::string request, Inspected done) {

@@ -141,6 +141,49 @@ TEST_F(LiveUpdatesTest, AFailureIsReportedByCompleteOnce) {
   EXPECT_TRUE(required_.empty());
 }
 
+// While what it has staged is dropped, an update that failed may be aborted and completed, and its group destroyed: it
+// ends once, or the second end would be that of the next one.
+TEST_F(LiveUpdatesTest, AFailedUpdateEndsOnceWhateverComesMeanwhile) {
+  const auto fail = [this] {
+    prepare();
+    answer(AdminAction::kReceiveWeights);
+    answer(AdminAction::kAwaitWeights, {reply("generate-0", StatusCode::kInvalidArgument, "rank 0 sends 3 bytes")});
+  };
+  fail();
+  abort();
+  EXPECT_TRUE(aborted_.empty());
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(aborted_.size(), 1u);
+  EXPECT_TRUE(aborted_[0].ok());
+  fail();
+  updates_.leave_group("g", [](const Status&) {});
+  answer(AdminAction::kDropWeights);
+  EXPECT_EQ(phase(), Phase::kIdle);
+  fail();
+  complete();
+  EXPECT_TRUE(completed_.empty());
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().message(), "generate-0: rank 0 sends 3 bytes");
+  prepare();
+  EXPECT_EQ(phase(), Phase::kReceiving);
+  for (const Asked& asked : asked_) EXPECT_NE(asked.command.action, AdminAction::kDropWeights);
+}
+
+// The time for /complete is over, and what was staged is being dropped.
+TEST_F(LiveUpdatesTest, ACompleteThatComesTooLateSwitchesNothing) {
+  prepare();
+  answer(AdminAction::kReceiveWeights);
+  answer(AdminAction::kAwaitWeights);
+  answer(AdminAction::kHoldWeights, {reply("generate-0", StatusCode::kDeadline, "held for 600 s")});
+  complete();
+  for (const Asked& asked : asked_) EXPECT_NE(asked.command.action, AdminAction::kSwitchWeights);
+  answer(AdminAction::kDropWeights);
+  ASSERT_EQ(completed_.size(), 1u);
+  EXPECT_EQ(completed_[0].status().code(), StatusCode::kDeadline);
+  EXPECT_EQ(phase(), Phase::kIdle);
+}
+
 TEST_F(LiveUpdatesTest, ReplicasWithOtherBytesDoNotSwitch) {
   prepare();
   answer(AdminAction::kReceiveWeights);
