@@ -1,5 +1,5 @@
 // What XGrammar (npm @mlc-ai/web-xgrammar, its WebAssembly) allows at each token of texts, over the vocabulary of a real
-// tokenizer: tests/golden/grammar/VOCABULARY.json, for src/stages/grammar_masks_test.cc.
+// tokenizer: tests/golden/grammar/VOCABULARY.json, for src/stages/grammar_masks_peer_test.cc.
 //
 //   npm install @mlc-ai/web-xgrammar@0.1.27      # in any folder
 //   node grammar_masks.mjs FOLDER/node_modules/@mlc-ai/web-xgrammar TOKENIZER_DIR ../golden/grammar/cases.json OUT.json
