@@ -304,6 +304,19 @@ def caught_running(server, start, over, stage="scheduler"):
     raise AssertionError(f"{TRIES} requests were through before one was seen to run")
 
 
+def held_running(server, start, over, stage="scheduler", least=1):
+    """caught_running() that does not end before /continue_generation: generation is paused in place. `least` of its choices run."""
+    for _ in range(TRIES):
+        wait_until(lambda: server.stage(stage)["running"] == 0, f"rest in {stage}")
+        request = start()
+        wait_until(lambda: over(request) or server.stage(stage)["running"] >= least, f"running request in {stage}")
+        assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
+        if not over(request):
+            return request
+        assert server.post("/continue_generation", {})[0] == 200
+    raise AssertionError(f"{TRIES} requests were through before one was held")
+
+
 def alive(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, alive, caught_running, placement, wait_until
+from harness import DEMO, WAIT_S, Server, alive, caught_running, held_running, placement, wait_until
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}]}
 LONG = {**STORY, "ignore_eos": True, "temperature": 0}
@@ -21,6 +21,13 @@ def open_stream(server, body):
     text = json.dumps({**body, "stream": True})
     raw.sendall(f"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(text)}\r\n\r\n{text}".encode())
     return raw
+
+
+def received(raw, data):
+    """`data`, with what has come since."""
+    while select.select([raw], [], [], 0)[0] and (piece := raw.recv(65536)):
+        data += piece
+    return data
 
 
 @pytest.mark.parametrize("how", ["fin", "rst", "before-the-first-byte"])
@@ -62,26 +69,30 @@ def test_a_storm_of_leaving_clients_leaves_nothing(server):
 @pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGSEGV])
 def test_a_dead_stage_fails_its_requests_and_comes_back(victim, sig):
     with Server() as server:
-        raw = open_stream(server, LONG)
-        assert b"200 OK" in raw.recv(4096)
-        answers = []
-        # Many choices, so that nothing ends before the stage dies, however fast the machine is.
-        waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", {**LONG, "n": 30})))
-        waiting.start()
-        wait_until(lambda: server.stage("scheduler")["running"] == 31, "31 running requests")
+        def start():
+            raw, answers = open_stream(server, LONG), []
+            data = bytearray(raw.recv(4096))
+            waiting = threading.Thread(target=lambda: answers.append(server.post("/v1/chat/completions", {**LONG, "n": 30})))
+            waiting.start()
+            return raw, data, waiting, answers
+
+        def over(request):
+            raw, data, waiting, _ = request
+            return not waiting.is_alive() or b"[DONE]" in received(raw, data)
+
+        raw, data, waiting, answers = held_running(server, start, over, least=31)
+        assert b"200 OK" in data
         incarnation = server.stage(victim)["incarnation"]
         os.kill(server.children()[victim], sig)
-        data = b""
-        while piece := raw.recv(65536):
+        while b'"error"' not in data and (piece := raw.recv(65536)):
             data += piece
-            if b'"error"' in data:
-                break
         assert b'"error"' in data and b"[DONE]" not in data
         waiting.join(WAIT_S)
         assert answers and answers[0][0] == 503 and victim in answers[0][2]["error"]["message"]
         assert answers[0][1]["Retry-After"]
         assert server.get("/live")[0] == 200
         wait_until(lambda: server.ready() and server.stage(victim)["incarnation"] != incarnation, "restart")
+        assert server.post("/continue_generation", {})[0] == 200
         assert server.chat("Tell me a story.", max_tokens=4)
         wait_until(server.all_pages_back, "pages free")
         assert server.stop() == 0
@@ -140,16 +151,24 @@ def test_killing_a_server_that_loads_leaves_no_folder(at):
 
 @pytest.mark.parametrize("sig", [signal.SIGTERM, signal.SIGINT])
 def test_stopping_finishes_what_runs_and_refuses_what_is_new(sig):
-    with Server() as server:
+    with Server("--drain-timeout-s", str(WAIT_S)) as server:
         children = server.children()
-        events = server.stream("/v1/chat/completions", {**LONG, "max_tokens": 900})
-        next(events)
+
+        def start():
+            raw = open_stream(server, {**LONG, "max_tokens": 300})
+            return raw, bytearray(raw.recv(4096))
+
+        # Held, so that the server cannot be gone before it is asked.
+        raw, data = held_running(server, start, lambda request: b"[DONE]" in received(*request))
         server.process.send_signal(sig)
         wait_until(lambda: server.get("/ready")[0] == 503, "503 from /ready")
         assert server.get("/live")[0] == 200
         status, headers, _ = server.post("/v1/chat/completions", STORY)
         assert status == 503 and headers["Retry-After"]
-        assert list(events)[-1] == "[DONE]"
+        assert server.post("/continue_generation", {})[0] == 200
+        while b"[DONE]" not in data and (piece := raw.recv(65536)):
+            data += piece
+        assert b"[DONE]" in data and b'"error"' not in data
         assert server.process.wait(WAIT_S) == 0
         assert not any(alive(pid) for pid in children.values())
         assert server.leftovers() == []

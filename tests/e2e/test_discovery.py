@@ -113,7 +113,7 @@ def test_a_killed_leader_is_followed_and_the_stages_keep_their_weights(etcd, tmp
                 assert stands_by(b) == f"tcp://127.0.0.1:{first} leads"
                 a.process.kill()
                 assert serves(b) == text
-                assert f"the coordinator is at tcp://127.0.0.1:{second} now" in stage.output()
+                wait_until(lambda: f"the coordinator is at tcp://127.0.0.1:{second} now" in stage.output(), "word of it")
                 assert stage.output().count("KV pages of") == 1, "loaded twice"
         assert stage.process.poll() is None
 
@@ -121,7 +121,7 @@ def test_a_killed_leader_is_followed_and_the_stages_keep_their_weights(etcd, tmp
 @needs_etcd
 def test_who_ends_in_order_is_followed_at_once_and_takes_its_requests_along(etcd, tmp_path):
     path, name = pipeline(tmp_path, "scheduler"), etcd.name("ordered/with-a.longer_name")
-    with Joined(path, "scheduler", name), server_of(path, name, control_port()) as a:
+    with Joined(path, "scheduler", name), server_of(path, name, control_port(), "--drain-timeout-s", str(WAIT_S)) as a:
         text = serves(a)
         with server_of(path, name, control_port()) as b:
             stands_by(b)

@@ -2,13 +2,14 @@
 import json
 import os
 import random
+import shutil
 import signal
 import threading
 import time
 
 import pytest
 
-from harness import WAIT_S, Server, placement
+from harness import DEMO, WAIT_S, Server, placement
 
 CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
@@ -108,8 +109,10 @@ def test_a_rank_pins_a_request_to_its_scheduler():
 
 
 @pytest.mark.skipif(placement() != "processes", reason="a thread cannot be killed: only child processes are")
-def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back():
-    with Server("--dp", "2", "--dp-policy", "round_robin") as server:
+def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back(tmp_path):
+    model = tmp_path / "model"
+    shutil.copytree(DEMO, model)
+    with Server("--dp", "2", "--dp-policy", "round_robin", model=model) as server:
         wait_for(lambda: all_ready(server, 2))
         stop, results, lock = threading.Event(), [], threading.Lock()
 
@@ -130,10 +133,17 @@ def test_a_scheduler_that_dies_takes_its_own_requests_and_comes_back():
         for thread in threads:
             thread.start()
         wait_for(lambda: len(results) >= 8)
+        # It has requests as it dies: they are held. And it is away until that was seen: it cannot load.
+        assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
+        wait_for(lambda: schedulers(server)["scheduler-1"]["running"] + schedulers(server)["scheduler-1"]["waiting"] > 0)
+        weights = model / "model.safetensors"
+        weights.rename(model / "away")
         os.kill(scheduler_pid(server, 1), signal.SIGKILL)
         wait_for(lambda: schedulers(server)["scheduler-1"]["state"] != "ready")
         during = server.get("/ready")[2]
         assert during["ready"] and "scheduler-1" in during["reason"]
+        assert server.post("/continue_generation", {})[0] == 200
+        (model / "away").rename(weights)
         wait_for(lambda: all_ready(server, 2))
         after = len(results)
         wait_for(lambda: len(results) >= after + 8)

@@ -106,7 +106,7 @@ def test_batches_and_choices(server):
 
 
 def test_the_prefix_of_several_choices_is_computed_once(server):
-    assert server.post("/flush_cache", {"timeout": 5})[0] == 200
+    assert server.post("/flush_cache", {"timeout": WAIT_S})[0] == 200
     long = PROMPT * 4
     choices = generate(server, text=long, sampling_params={"n": 8, "max_new_tokens": 4, "ignore_eos": True})
     cached = sorted(choice["meta_info"]["cached_tokens"] for choice in choices)
@@ -154,7 +154,7 @@ def test_an_abort_reaches_the_named_request_alone(server):
 def test_the_cache_can_be_flushed(server):
     generate(server, text=PROMPT, sampling_params=GREEDY)
     assert generate(server, text=PROMPT, sampling_params=GREEDY)["meta_info"]["cached_tokens"] > 0
-    status, _, answer = server.post("/flush_cache", {"timeout": 5})
+    status, _, answer = server.post("/flush_cache", {"timeout": WAIT_S})
     assert status == 200 and answer["success"], answer
     assert generate(server, text=PROMPT, sampling_params=GREEDY)["meta_info"]["cached_tokens"] == 0
     assert server.get("/flush_cache?timeout=60")[0] == 200

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from harness import DEMO, Server, wait_until
+from harness import DEMO, WAIT_S, Server, wait_until
 from test_weights import other_weights, updated
 
 SYSTEM = "Once upon a time there was a little girl who liked to play with her dog in the garden. " * 8
@@ -88,7 +88,7 @@ def test_damaged_files_are_computed_and_removed(folder, plain):
     with serve(folder) as server:
         found, cached, _ = ask(server, QUESTIONS[2])
         assert found == plain[2] and cached == 0
-        assert "is damaged, and was removed" in server.output()
+        wait_until(lambda: "is damaged, and was removed" in server.output(), "word of it")
 
 
 def test_a_server_that_is_killed_leaves_a_folder_that_serves(folder, plain):
@@ -129,7 +129,7 @@ def test_a_folder_that_cannot_be_written_costs_no_answer(folder, plain):
 @pytest.mark.parametrize("more, says", [(["--no-prefix-cache"], "wanted a prefix cache"), (["--pp", "2"], "a range of layers keeps no KV")])
 def test_what_does_not_go_together_is_refused(tmp_path, more, says):
     with serve(tmp_path / "kv", *more, wait=False) as server:
-        assert server.process.wait(60) == 2 and says in server.output()
+        assert server.process.wait(WAIT_S) == 2 and says in server.output()
 
 
 def test_a_folder_that_others_may_read_is_refused(tmp_path):

@@ -203,7 +203,7 @@ def test_private_addresses_cannot_be_reached_without_the_option(folder, pictures
             found = refused(server, f"http://{host}:{port}/photo.jpg")
             assert UNREACHABLE in found, found
         assert refused(server, f"http://localhost:{port}/a") == refused(server, f"http://localhost:{closed}/a")
-        assert "its address is not public" in server.output(), "the log has the reason"
+        wait_until(lambda: "its address is not public" in server.output(), "the reason in the log")
     assert len(pictures.seen) == before
 
 

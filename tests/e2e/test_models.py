@@ -8,7 +8,7 @@ import signal
 
 import pytest
 
-from harness import DEMO, Server, alive, wait_until
+from harness import DEMO, WAIT_S, Server, alive, wait_until
 from test_command_line import run
 
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}], "temperature": 0, "max_tokens": 8}
@@ -207,7 +207,7 @@ def test_loading_and_unloading_by_hand(folder):
 
 
 def test_a_running_request_ends_well_when_its_model_is_unloaded(folder):
-    with serve(folder) as server:
+    with serve(folder, "--drain-timeout-s", str(WAIT_S)) as server:
         stream = server.stream("/v1/chat/completions", {**LONG, "model": "tiny", "max_tokens": 200})
         next(stream)
         assert server.post("/models/unload", {"model": "tiny"})[0] == 200
@@ -324,8 +324,12 @@ def test_ready_says_what_loads(folder):
         answer = server.get("/ready")
         assert answer[0] == 200 and {model["id"]: model["status"] for model in answer[2]["models"]}["tiny"] == "unloaded"
         text_of(ask(server, "tiny"))
-        tiny = next(model for model in server.get("/ready")[2]["models"] if model["id"] == "tiny")
-        assert (tiny["status"], tiny["running"], tiny["waiting"], tiny["progress"]) == ("loaded", 0, 0, 1)
+
+        def rests():
+            tiny = next(model for model in server.get("/ready")[2]["models"] if model["id"] == "tiny")
+            return (tiny["status"], tiny["running"], tiny["waiting"], tiny["progress"]) == ("loaded", 0, 0, 1)
+
+        wait_until(rests, "a loaded model at rest")
 
 
 @pytest.mark.parametrize("arguments,words", [

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, free_port, placement, wait_until
+from harness import DEMO, TRIES, WAIT_S, Server, free_port, held_running, placement, wait_until
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
@@ -44,15 +44,20 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
     with Server("--stall-restart-s", "3") as server:
         pid = server.children()["scheduler"]
         found = {}
-        client = threading.Thread(target=lambda: found.update(status=server.post(COMPLETIONS, {**LONG, "max_tokens": 900, "n": 16})[0]))
-        client.start()
-        wait_until(lambda: server.stage("scheduler")["running"] > 0, "running request")
+
+        def start():
+            client = threading.Thread(target=lambda: found.update(status=server.post(COMPLETIONS, {**LONG, "max_tokens": 900, "n": 16})[0]))
+            client.start()
+            return client
+
+        client = held_running(server, start, lambda client: not client.is_alive())
         os.kill(pid, signal.SIGSTOP)
         client.join(WAIT_S)
         assert found["status"] == 503
         wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), "restart")
+        assert server.post("/continue_generation", {})[0] == 200
         assert generate(server)[0] == 200
-        assert "hangs" in server.output()
+        wait_until(lambda: "hangs" in server.output(), "the reason in the log")
 
 
 @processes_only
@@ -100,12 +105,16 @@ def test_flush_forgets_the_cache_and_waits_for_idleness(server):
     assert generate(server, prompt=text)[2]["usage"]["prompt_tokens_details"]["cached_tokens"] >= 16
     assert server.post("/flush_cache", {})[0] == 200
     assert generate(server, prompt=text)[2]["usage"]["prompt_tokens_details"]["cached_tokens"] == 0
-    # Its first text is here, so it runs: a heartbeat might still tell of the request before.
-    events = server.stream(COMPLETIONS, {**LONG, "max_tokens": 900})
-    next(events)
-    status, _, body = server.post("/flush_cache", {})
+    for _ in range(TRIES):
+        # Its first text is here, so it runs: a heartbeat might still tell of the request before.
+        events = server.stream(COMPLETIONS, {**LONG, "max_tokens": 900})
+        next(events)
+        status, _, body = server.post("/flush_cache", {})
+        if status == 409:
+            break
+        assert list(events)[-1] == "[DONE]"  # it was through before
     assert status == 409 and "run" in body["error"]["message"], body
-    assert server.post("/flush_cache", {"timeout": 60})[0] == 200  # after it
+    assert server.post("/flush_cache", {"timeout": WAIT_S}, timeout=2 * WAIT_S)[0] == 200  # after it
     assert len(list(events)) > 2
 
 
@@ -178,7 +187,7 @@ def test_a_request_that_waits_too_long_in_the_queue_gets_a_504():
 def test_kv_events_tell_a_router_what_is_cached():
     zmq = pytest.importorskip("zmq")
     msgpack = pytest.importorskip("msgpack")
-    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    endpoint, began = f"tcp://127.0.0.1:{free_port()}", time.time()
     with Server("--kv-events", endpoint, "--page-size", "16") as server, zmq.Context() as context, context.socket(zmq.SUB) as listener:
         listener.setsockopt(zmq.SUBSCRIBE, b"")
         listener.setsockopt(zmq.RCVTIMEO, WAIT_S * 1000)
@@ -197,7 +206,7 @@ def test_kv_events_tell_a_router_what_is_cached():
             assert sequence is None or struct.unpack(">Q", number)[0] == sequence + 1
             sequence = struct.unpack(">Q", number)[0]
             stamp, events, rank, version = msgpack.unpackb(payload)
-            assert abs(stamp - time.time()) < 60 and rank == 0 and version >= 0
+            assert began - 60 < stamp < time.time() + 60 and rank == 0 and version >= 0
             for event in events:
                 assert event[0] == "BlockStored" and len(event) == 7
                 if len(set(event[3])) > 1:  # not of the requests before

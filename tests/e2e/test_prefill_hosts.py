@@ -6,11 +6,12 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import pytest
 
-from harness import ROOT, Server, program, wait_until
-from test_disaggregation import answer, begins, body, bytes_came_through_relays
+from harness import ROOT, TRIES, WAIT_S, Server, program, wait_until
+from test_disaggregation import answer, begins, body, bytes_came_through_relays, first_transferred
 from test_layer_hosts import join, lead, wait_ready
 from test_text_hosts import LEASE, control_port
 from test_weights import other_weights
@@ -69,7 +70,7 @@ def test_two_hosts_with_a_key(network, key, tmp_path, wanted):
             begins(server)
             assert server.post("/flush_cache", {})[0] == 200
             assert all_answers(server) == wanted
-            info = server.post("/generate", body(900))[2]["meta_info"]
+            (info,) = first_transferred(lambda i: [server.post("/generate", body(i))[2]["meta_info"]], 900)
             assert info["transferred_tokens"] == (info["prompt_tokens"] - 1) // 16 * 16
             no_transfer_is_open(server)
             bytes_came_through_relays(server)
@@ -115,10 +116,15 @@ def test_the_scheduler_may_be_the_one_that_joins(tmp_path, wanted):
         assert all_answers(server) == wanted
 
 
+DRAIN_S = 10  # kLeaveDrainMs: what has not ended by then is cut off
+
+
 def stop(joined):
-    """As a service manager ends it."""
+    """As a service manager ends it. Whether it ended within its limit."""
+    began = time.monotonic()
     joined.process.send_signal(signal.SIGTERM)
     assert joined.end() == 0, joined.output()
+    return time.monotonic() - began < DRAIN_S
 
 
 def test_a_prefill_host_that_is_stopped_ends_what_it_has_begun(tmp_path, wanted):
@@ -127,13 +133,16 @@ def test_a_prefill_host_that_is_stopped_ends_what_it_has_begun(tmp_path, wanted)
         wait_ready(server)
         wait_until(lambda: server.get("/ready")[2]["reason"] == "", "both replicas")
         begins(server)
-        assert server.post("/flush_cache", {})[0] == 200
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
-            wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] > 0, "transfers")
-            stop(first)
+            for _ in range(TRIES):  # heartbeats may miss them all
+                assert server.post("/flush_cache", {"timeout": 60})[0] == 200
+                running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
+                wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] > 0 or all(one.done() for one in running), "transfers")
+                if not all(one.done() for one in running):
+                    break
+            in_time = stop(first)
             assert [one.result() for one in running] == wanted
-        assert "not sent" not in first.output(), first.output()
+        assert not in_time or "not sent" not in first.output(), first.output()
         assert server.post("/flush_cache", {})[0] == 200
         assert all_answers(server) == wanted  # by the other one
         no_transfer_is_open(server)
@@ -144,13 +153,20 @@ def test_a_scheduler_that_is_stopped_ends_its_requests(tmp_path):
     with lead(path) as server, join(path, "scheduler") as scheduler, concurrent.futures.ThreadPoolExecutor(4) as pool:
         wait_ready(server)
         begins(server)
-        long = {"max_new_tokens": 400, "ignore_eos": True}
-        running = [pool.submit(server.post, "/generate", body(i, **long)) for i in range(4)]
-        wait_until(lambda: server.metrics()["millrace:num_running_reqs"] == 4, "requests that run")
-        stop(scheduler)
+        long = {"max_new_tokens": 200, "ignore_eos": True}
+        for _ in range(TRIES):
+            running = [pool.submit(server.post, "/generate", body(i, **long)) for i in range(4)]
+            wait_until(lambda: server.metrics()["millrace:num_running_reqs"] == 4 or any(one.done() for one in running), "requests that run")
+            if not any(one.done() for one in running):
+                break
+            concurrent.futures.wait(running)  # one was through before all were seen to run
+        in_time = stop(scheduler)
         for one in running:
             status, _, found = one.result()
-            assert status == 200 and found["meta_info"]["completion_tokens"] == 400, found
+            if status == 200:
+                assert found["meta_info"]["completion_tokens"] == 200, found
+            else:
+                assert not in_time and status == 503 and "it was stopped" in found["error"]["message"], found
         no_transfer_is_open(server)
         assert server.post("/generate", body(9))[0] == 503
 
@@ -184,8 +200,8 @@ def test_the_example_is_a_pipeline():
 def test_what_cannot_be_is_refused_at_the_start(tmp_path):
     path = pipeline(tmp_path)
     with lead(path, "--no-prefix-cache") as server:
-        assert server.process.wait(60) == 2
+        assert server.process.wait(WAIT_S) == 2
         assert "wanted a prefix cache" in server.output()
     with lead(path, "--prefill", "2") as server:
-        assert server.process.wait(60) == 2
+        assert server.process.wait(WAIT_S) == 2
         assert "--prefill is 2 and the pipeline is over several hosts" in server.output()

@@ -48,7 +48,7 @@ def stuck(tmp_path):
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGHUP])
 def test_a_terminals_signal_lets_a_pipelines_requests_end(paced, sig):
-    with Server("--pipeline", str(paced), model=None) as server:
+    with Server("--pipeline", str(paced), "--drain-timeout-s", str(WAIT_S), model=None) as server:
         events = server.stream(RUN, {"inputs": {"text": "hello", "max_tokens": 600, "modalities": ["text", "audio"]}})
         next(events)
         os.killpg(server.process.pid, sig)
@@ -61,7 +61,7 @@ def test_a_terminals_signal_lets_a_pipelines_requests_end(paced, sig):
 
 @pytest.mark.parametrize("sig", [signal.SIGINT, signal.SIGHUP])
 def test_a_terminals_signal_lets_a_text_end(sig):
-    with Server() as server:
+    with Server("--drain-timeout-s", str(WAIT_S)) as server:
         events = server.stream("/v1/chat/completions", {**STORY, "max_tokens": 200})
         next(events)
         os.killpg(server.process.pid, sig)
@@ -143,7 +143,8 @@ def test_a_server_ends_in_the_middle_of_a_call(stuck, single):
         children = server.children()
         server.process.send_signal(signal.SIGTERM)
         server.process.wait(WAIT_S)
-        assert answers and answers[0][0] == 503  # told before the end by force
+        wait_until(lambda: answers, "its answer")
+        assert answers[0][0] == 503  # told before the end by force
         wait_until(lambda: not any(alive(pid) for pid in children.values()), "end of the children")
         assert server.leftovers() == []
 

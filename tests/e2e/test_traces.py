@@ -10,7 +10,7 @@ from harness import DEMO, WAIT_S, Joined, Server, wait_until
 from omni_model import speaking_model
 from test_layer_hosts import join, lead, pipeline, wait_ready
 from test_layer_split import answer
-from test_pipeline import CASES, FANIN, LONG, RUN, check_result
+from test_pipeline import CASES, FANIN, LONG, RUN, by_stage, check_result
 from test_vision import ask, whole as whole_answer
 from test_vision_split import file as vision_file
 from vision_model import served, vision_model
@@ -279,8 +279,10 @@ def test_a_stage_that_fails_or_is_aborted_says_so(paced):
         events = server.stream(RUN, {"inputs": LONG}, headers=headers)
         for _ in range(3):
             next(events)
-        events.close()
         at_it = ("thinker", "talker_ar", "decode", "code2wav")
+        # An abort that overtakes the request to a stage leaves no span there.
+        wait_until(lambda: all(by_stage(server, "stage_requests").get(name, 0) > 0 for name in at_it), "request in its stages")
+        events.close()
         spans = seen.wait_for_names({"POST " + RUN, *names_of("preprocessing", "mm_aggregate", *at_it)}, trace)
         found = stages_of(spans)
         whole = next(span for span in spans if span["name"] == "POST " + RUN)

@@ -199,7 +199,7 @@ def test_a_scheduler_that_is_cut_off_costs_its_own_requests_and_comes_back(hosts
             join(path, far, "scheduler:1", model=DEMO) as there:
         wait_ready(server)
         wait_until(lambda: server.stage("scheduler-0")["state"] == server.stage("scheduler-1")["state"] == "ready", "both")
-        cut_off, others = [in_background(server, 1) for _ in range(12)], [in_background(server, 0) for _ in range(2)]
+        cut_off, others = [in_background(server, 1, choices=16) for _ in range(12)], [in_background(server, 0) for _ in range(2)]
         wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, "running requests")
         hosts[end].plug(False)
         expect_scheduler_1_lost(server, cut_off, "far")
@@ -211,7 +211,8 @@ def test_a_scheduler_that_is_cut_off_costs_its_own_requests_and_comes_back(hosts
         hosts[end].plug(True)
         wait_until(lambda: server.stage("scheduler-1")["state"] == "ready", "return")
         assert texts(server) == wanted_texts
-        assert "joins again" in there.output() and "joins again" not in here.output()
+        wait_until(lambda: "joins again" in there.output(), "word of it")
+        assert "joins again" not in here.output()
         assert there.process.poll() is None and here.process.poll() is None
 
 
@@ -304,7 +305,8 @@ def test_without_a_key_or_with_another_nobody_joins_and_both_are_told(hosts, key
             with join(without_key(path), far, stages, model=model) as none:
                 assert none.end() == 2 and "wanted a shared key" in none.output(), none.output()
             wait_until(lambda: "its key is not ours" in wrong.output(), "word of the key")
-            assert wrong.process.poll() is None and "refused" in server.output()
+            wait_until(lambda: "refused" in server.output(), "the server's word")
+            assert wrong.process.poll() is None
             stack.enter_context(join(path, far, stages, model=model))
         for _, _, _, server, _ in kinds:
             wait_ready(server)

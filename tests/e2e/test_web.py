@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, Server, ROOT
+from harness import DEMO, ROOT, Server, wait_until
 from omni_model import speaking_model
 from vision_model import vision_model
 
@@ -72,8 +72,9 @@ def test_no_web_leaves_the_api_alone():
 
 def test_the_address_can_be_clicked_and_an_open_server_is_named():
     with Server("--host", "0.0.0.0") as server:
-        assert server.host == "127.0.0.1" and f"Chat in a browser: http://127.0.0.1:{server.port}/" in server.output()
-        assert "--host 0.0.0.0 without --api-key" in server.output()
+        assert server.host == "127.0.0.1"
+        for words in (f"Chat in a browser: http://127.0.0.1:{server.port}/", "--host 0.0.0.0 without --api-key"):
+            wait_until(lambda words=words: words in server.output(), words)
     with Server("--host", "0.0.0.0", "--api-key", "secret") as server:
         assert "without --api-key" not in server.output()
 

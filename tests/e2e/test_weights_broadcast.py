@@ -63,7 +63,7 @@ class Trainer:
         joining.start()
         self.answer = self._init(server, replicas + 1)
         assert self.answer[0] == 200, self.answer
-        joining.join(60)
+        joining.join(WAIT_S)
 
     def _init(self, server, world):
         answer = server.post("/init_weights_update_group", {
@@ -145,7 +145,7 @@ def test_broadcast_weights_serve_after_complete(server, weights, texts, dialect,
     assert status == 200 and body["num_buckets_received"] == 5 and body["weight_version"] == "step-7", body
     answer = generate(server)
     assert (answer["text"], answer["meta_info"]["weight_version"]) == (texts["b"], "step-7")
-    client.join(60)
+    client.join(WAIT_S)
     spans = events[-1]["meta_info"]["weight_versions"]
     assert [span["version"] for span in spans] in (["1", "step-7"], ["1"]) and spans[-1]["end"] == 900
     assert state(server)["updates_completed"] == 1
@@ -377,7 +377,7 @@ def test_a_trainer_that_starts_again_waits_for_no_join_of_before(server, weights
     waiting.start()
     wait_until(lambda: dead.values.get(b"init/"), "join")
     Trainer(server).update([weights["b"]])
-    waiting.join(60)
+    waiting.join(WAIT_S)
     assert answers[0][0] == 400 and answers[0][2]["success"] is False, answers
     assert generate(server)["text"] == texts["b"]
 
