@@ -267,7 +267,6 @@ void add_serve_options(CLI::App& command, ServeOptions& o) {
   command
       .add_option("--response-store-file", o.response_store_file,
                   "Keep these answers in this SQLite file too, so that they outlive the process; a new one is made")
-      ->type_name("FILE")
       ->group(group);
   add_record_options(command, o);
   add_media_options(command, o);

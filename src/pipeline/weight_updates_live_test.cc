@@ -141,9 +141,8 @@ TEST_F(LiveUpdatesTest, AFailureIsReportedByCompleteOnce) {
   EXPECT_TRUE(required_.empty());
 }
 
-// While what it has staged is dropped, an update that failed may be aborted and completed, and its group destroyed: it
-// ends once, or the second end would be that of the next one.
-TEST_F(LiveUpdatesTest, AFailedUpdateEndsOnceWhateverComesMeanwhile) {
+// Also where it is aborted or completed, or its group destroyed, while what it has staged is dropped.
+TEST_F(LiveUpdatesTest, AFailedUpdateEndsOnce) {
   const auto fail = [this] {
     prepare();
     answer(AdminAction::kReceiveWeights);
