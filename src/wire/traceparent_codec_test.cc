@@ -78,7 +78,8 @@ TEST(TraceparentCodec, FramesOfTheVersionBeforeAreRefused) {
   old[6] = '\x87';
   EXPECT_NE(decode(old).status().message().find("field 8 is missing"), std::string::npos);
   old[2] = '\x15';
-  EXPECT_NE(decode(old).status().message().find(fmt::format("wire version 21; wanted {}", kWireVersion)), std::string::npos);
+  EXPECT_NE(decode(old).status().message().find(fmt::format("wire version 21; wanted {}", kWireVersion)),
+            std::string::npos);
 }
 
 }  // namespace
