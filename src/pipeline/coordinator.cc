@@ -33,7 +33,7 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
                 wire::Message message = wire::AbortRequest{id};
                 (void)outboxes_.send(slot, message).ok();  // a full inbox: it is sent again
               }),
-      delivery_(spec, graph_, requests_, aborts_, payloads, options_.client_limits, send_acks()),
+      delivery_(spec, graph_, requests_, aborts_, payloads, options_.client_limits, ack_sender()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
           [this](std::size_t slot, const PipelineCommand& command, const wire::WeightsReply& weights) {

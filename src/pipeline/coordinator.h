@@ -138,7 +138,7 @@ class Coordinator {
   void take_arrivals(int64_t now_ms);
 
   // coordinator_members.cc
-  ClientWindow::Send send_acks();
+  ClientWindow::Send ack_sender();
   void take_membership(int64_t now_ms);
   void on_lost(const MembershipEvent& event, int64_t now_ms);
   std::vector<std::size_t> connected(const Placement::Route& route) const;

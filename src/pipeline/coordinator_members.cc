@@ -19,7 +19,7 @@ void forget_gauges(wire::StageStatus& status) {
 
 // For Delivery, a member of this object, so `this` outlives it. A slot is looked up at each call: its holder may be
 // another process by then.
-ClientWindow::Send Coordinator::send_acks() {
+ClientWindow::Send Coordinator::ack_sender() {
   return [this](std::size_t slot, std::vector<wire::Ack> acks) {
     wire::Message message = wire::AckBatch{members_.self(), members_.replicas()[slot].stage, std::move(acks)};
     return outboxes_.send(slot, message);

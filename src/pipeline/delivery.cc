@@ -148,7 +148,7 @@ bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chu
 void Delivery::discard_late(const wire::Chunk& chunk) {
   ++late_;
   const LiveRequest* request = requests_.find(chunk.id);
-  // The stages of an aborted request release by themselves what they offer. One that failed in this step will be.
+  // The stages of an aborted request release by themselves what they offer. The coordinator aborts a failed one next.
   const bool aborts = request != nullptr ? request->answer.over == RequestState::kFailed : aborts_.is_open(chunk.id);
   if (!aborts) discard(chunk.id, wire::payload_of(chunk.body));
 }

@@ -292,24 +292,22 @@ def wait_until(condition, what="condition"):
     raise AssertionError(f"no {what} within {WAIT_S} s")
 
 
-def caught_running(server, start, over, stage="scheduler"):
-    """What `start()` gave for a request that was seen to run. Heartbeats report what runs: a short request may be through, which
-    over(request) tells, before they and a busy machine's test get to it. Then another one is started."""
+def caught_running(server, start, over, stage="scheduler", least=1):
+    """What `start()` gave for a request of which `least` choices were seen to run. Heartbeats report what runs: a short request may be
+    through, which over(request) tells, before they and a busy machine's test get to it. Then another one is started."""
     for _ in range(TRIES):
         wait_until(lambda: server.stage(stage)["running"] == 0, f"rest in {stage}")
         request = start()
-        wait_until(lambda: over(request) or server.stage(stage)["running"] > 0, f"running request in {stage}")
+        wait_until(lambda: over(request) or server.stage(stage)["running"] >= least, f"running request in {stage}")
         if not over(request):
             return request
     raise AssertionError(f"{TRIES} requests were through before one was seen to run")
 
 
 def held_running(server, start, over, stage="scheduler", least=1):
-    """caught_running() that does not end before /continue_generation: generation is paused in place. `least` of its choices run."""
+    """caught_running() that does not end before /continue_generation: generation is paused in place."""
     for _ in range(TRIES):
-        wait_until(lambda: server.stage(stage)["running"] == 0, f"rest in {stage}")
-        request = start()
-        wait_until(lambda: over(request) or server.stage(stage)["running"] >= least, f"running request in {stage}")
+        request = caught_running(server, start, over, stage, least)
         assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
         if not over(request):
             return request

@@ -237,8 +237,8 @@ def test_another_replica_computes_what_a_killed_one_has_not_sent(colocated):
             concurrent.futures.wait(running, WAIT_S, concurrent.futures.FIRST_COMPLETED)  # the others have had theirs
             os.kill(victim, signal.SIGKILL)
             assert [future.result() for future in running] == colocated
-            news = time.monotonic() + 4 * HEARTBEAT_S
-            while not asked and time.monotonic() < news:
+            deadline = time.monotonic() + 4 * HEARTBEAT_S
+            while not asked and time.monotonic() < deadline:
                 asked = server.metrics()["millrace:kv_transfers_asked_another_total"]
             if asked:
                 break
