@@ -2,7 +2,7 @@
 // "Online normalizer calculation for softmax", 2018; Dao et al., "FlashAttention", 2022), in fixed ranges of blocks
 // that may be computed apart. Blocks and ranges are aligned to position 0, so a query at position p meets the same
 // blocks in the same order whether it is a decode row or one of many rows of a prefill, and whichever thread
-// computes its ranges. Included by kernels_<isa>.cc after attention_tile.inl.
+// computes its ranges. Included by kernels_<isa>.cc after attention_values.inl.
 
 // The sum over the ranges so far of one query: acc and sum belong to e^(score - maximum). sum 0 where there was none.
 struct Total {
@@ -11,8 +11,14 @@ struct Total {
   float* sum;
 };
 
-// total += the range's own (acc, maximum, sum). A range of which the query sees nothing, sum 0, changes no bit.
-static inline void add_range(Total total, const float* acc, float maximum, float sum_of_range, int64_t padded) {
+// What e^score counts where maxima meet: of the total and of what is added to it.
+struct Factors {
+  float raised, old_factor, new_factor;
+};
+
+// total += the range's own (acc, sum). A range of which the query sees nothing, sum 0, changes no bit.
+static inline void add_range(Total total, const float* acc, float maximum, float sum_of_range, const Factors& factors,
+                             int64_t padded) {
   if (sum_of_range == 0.0f) return;
   if (*total.sum == 0.0f) {
     for (int64_t d = 0; d < padded; d += kWidth) store(total.acc + d, load(acc + d));
@@ -20,16 +26,13 @@ static inline void add_range(Total total, const float* acc, float maximum, float
     *total.sum = sum_of_range;
     return;
   }
-  const float raised = maximum > *total.maximum ? maximum : *total.maximum;
-  const float old_factor = exp_one(*total.maximum - raised);
-  const float new_factor = exp_one(maximum - raised);
-  const V old_factors = set1(old_factor);
-  const V new_factors = set1(new_factor);
+  const V old_factors = set1(factors.old_factor);
+  const V new_factors = set1(factors.new_factor);
   for (int64_t d = 0; d < padded; d += kWidth) {
     store(total.acc + d, add(mul(load(total.acc + d), old_factors), mul(load(acc + d), new_factors)));
   }
-  *total.maximum = raised;
-  *total.sum = *total.sum * old_factor + sum_of_range * new_factor;
+  *total.maximum = factors.raised;
+  *total.sum = *total.sum * factors.old_factor + sum_of_range * factors.new_factor;
 }
 
 // out = acc / sum.
@@ -60,11 +63,14 @@ struct Part {
   float* total_maximum;
   float* total_sum;
   int64_t position[kAttentionQueries];
+  int64_t oldest[kAttentionQueries / kGroup + 1];
+  bool lanes;  // each query takes a lane: attention_lanes.inl
 };
 
 static inline void begin_range(Part& p) {
-  for (int64_t i = 0; i < p.w.count; ++i) p.w.maximum[i] = kMinusInfinity;
-  for (int64_t i = 0; i < p.w.count * kWidth; i += kWidth) store(p.w.sums + i, zero());
+  for (int64_t i = 0; i < p.w.padded_count; i += kWidth) store(p.w.maximum + i, set1(kMinusInfinity));
+  for (int64_t i = 0; i < p.w.padded_count * kWidth; i += kWidth) store(p.w.sums + i, zero());
+  if (p.lanes) return;  // the range's first block makes them
   for (int64_t i = 0; i < p.w.count * p.w.padded; i += kWidth) store(p.w.acc + i, zero());
 }
 
@@ -78,17 +84,37 @@ static inline void leave_partial(const AttentionPart& part, int64_t i, int64_t s
   to[kAttentionMaxHeadDim + 1] = sum_of_slot;
 }
 
+// The kWidth sums of each of kWidth queries, as sum() adds them.
+static inline V sum_across(const float* sums, int64_t stride) {
+  V parts[8];
+  UNROLL for (int l = 0; l < 8; ++l) {
+    parts[l] = load(sums + l * stride);
+    if constexpr (kWidth == 16) parts[l] = add(parts[l], load(sums + (l + 8) * stride));
+  }
+  const V low = add(add(parts[0], parts[1]), add(parts[2], parts[3]));
+  return add(low, add(add(parts[4], parts[5]), add(parts[6], parts[7])));
+}
+
 // `range` is over: the part that begins with the first keys adds it to the total, later ones leave it as it is.
 static inline void end_range(const AttentionPart& part, Part& p, int64_t range) {
+  alignas(64) float sums[kAttentionQueries], raised[kAttentionQueries];
+  alignas(64) float old_factor[kAttentionQueries], new_factor[kAttentionQueries];
+  for (int64_t i = 0; i < p.w.padded_count; i += kWidth) {
+    if (p.lanes) store(sums + i, sum_across(p.w.sums + i, p.w.padded_count));
+    const V before = load(p.total_maximum + i), now = load(p.w.maximum + i), top = max(now, before);
+    store(raised + i, top);
+    store(old_factor + i, exp(sub(before, top)));
+    store(new_factor + i, exp(sub(now, top)));
+  }
   for (int64_t i = 0; i < p.w.count; ++i) {
     const float* acc = p.w.acc + i * p.w.padded;
-    const float sum_of_range = sum(load(p.w.sums + i * kWidth));
+    if (!p.lanes) sums[i] = sum(load(p.w.sums + i * kWidth));
     const int64_t later = query_row(part, i).later;
     if (range >= later) {
-      leave_partial(part, i, range - later + 1, acc, p.w.maximum[i], sum_of_range);
+      leave_partial(part, i, range - later + 1, acc, p.w.maximum[i], sums[i]);
     } else {
-      add_range({p.total_acc + i * p.w.padded, p.total_maximum + i, p.total_sum + i}, acc, p.w.maximum[i], sum_of_range,
-                p.w.padded);
+      add_range({p.total_acc + i * p.w.padded, p.total_maximum + i, p.total_sum + i}, acc, p.w.maximum[i], sums[i],
+                {raised[i], old_factor[i], new_factor[i]}, p.w.padded);
     }
   }
 }
@@ -107,40 +133,80 @@ static inline void end_part(const AttentionPart& part, const Part& p) {
   }
 }
 
+// Queries as attention_lanes.inl or the other two want them.
+static inline void pack_queries(const AttentionPart& part, const Part& p, float* q) {
+  const auto from = [&](int64_t i) {
+    return part.q + query_row(part, i).row * part.q_stride + query_head(part, i) * part.head_dim;
+  };
+  for (int64_t i = 0; i < p.w.count && !p.lanes; ++i) {
+    const int64_t tile = i / kTile * kTile;
+    const int64_t height = p.w.count - tile < kTile ? p.w.count - tile : kTile;
+    for (int64_t d = 0; d < part.head_dim; ++d) q[tile * part.head_dim + d * height + (i - tile)] = from(i)[d];
+  }
+  if (!p.lanes) return;
+  for (int64_t i = 0; i < p.w.padded_count; i += kWidth) {
+    const char* rows[kWidth];
+    for (int64_t l = 0; l < kWidth; ++l) {
+      rows[l] = i + l < p.w.count ? reinterpret_cast<const char*>(from(i + l)) : kZeroRow;
+    }
+    pack_keys<KvKind::kF32>(rows, part.head_dim, q + i * part.head_dim);
+  }
+}
+
 // Lays the scratch out and packs the queries.
 static inline void begin_part(const AttentionPart& part, Part& p) {
   const int64_t count = part.row_count * (part.head_end - part.head_begin);
-  const int64_t padded = padded_to_vectors(part.head_dim);
+  const int64_t padded = padded_to_vectors(part.head_dim), padded_count = padded_to_vectors(count);
   float* next = part.scratch;
   const auto take = [&](int64_t floats) {
     float* at = next;
     next += (floats + 15) / 16 * 16;
     return at;
   };
-  float* q = take(count * part.head_dim);
-  p.keys = take(kBlock * part.head_dim);
-  p.values = take(kBlock * padded);
-  p.w = {count,
-         part.head_dim,
-         padded,
-         p.position,
-         q,
-         take(count * padded),
-         take(count),
-         take(count * kWidth),
-         p.keys,
-         p.values,
-         take(kTile * kBlock)};
+  float* q = take(padded_count * part.head_dim);
+  p.keys = take(kBlock * padded);
+  p.values = take(kBlock * ((padded + kValuePanel - 1) / kValuePanel * kValuePanel));
+  p.lanes = count >= kLaneQueries;
+  p.w = {.count = count,
+         .dim = part.head_dim,
+         .padded = padded,
+         .position = p.position,
+         .q = q,
+         .acc = take(count * padded),
+         .maximum = take(padded_count),
+         .sums = take(padded_count * kWidth),
+         .keys = p.keys,
+         .values = p.values,
+         .scores = take(kBlock * (kGroup > kTile ? kGroup : kTile)),
+         .padded_count = padded_count,
+         .oldest = p.oldest};
   p.total_acc = take(count * padded);
-  p.total_maximum = take(count);
+  p.total_maximum = take(padded_count);
   p.total_sum = take(count);
+  for (int64_t i = 0; i < padded_count; i += kWidth) store(p.total_maximum + i, set1(kMinusInfinity));
   for (int64_t i = 0; i < count; ++i) {
     p.position[i] = query_row(part, i).position;
     p.total_sum[i] = 0.0f;
-    const float* from = part.q + query_row(part, i).row * part.q_stride + query_head(part, i) * part.head_dim;
-    const int64_t tile = i / kTile * kTile;
-    const int64_t height = count - tile < kTile ? count - tile : kTile;
-    for (int64_t d = 0; d < part.head_dim; ++d) q[tile * part.head_dim + d * height + (i - tile)] = from[d];
+    int64_t& oldest = p.oldest[i / kGroup];
+    if (i % kGroup == 0 || p.position[i] < oldest) oldest = p.position[i];
+  }
+  pack_queries(part, p, q);
+}
+
+template <KvKind kind>
+static void run_lanes(const AttentionPart& part, const Block& block, const Part& p, NextRows next, bool fresh) {
+  load_rows<kind>(block, part.head_dim, p.w.padded, p.keys, p.values);
+  next.share = 2 * kGroupKeys * kGroup / p.w.count + 1;
+  for (int64_t query = 0; query < p.w.count; query += kGroup) run_queries(part, block, p.w, query, fresh, next);
+}
+
+template <KvKind kind>
+static void run_tiles(const AttentionPart& part, const Block& block, const Part& p, NextRows next) {
+  load_block<kind>(block, part.head_dim, p.w.padded, p.keys, p.values);
+  next.share = 2 * kBlock * kTile / p.w.count + 1;
+  for (int64_t query = 0; query < p.w.count; query += kTile) {
+    next.ask();
+    run_tile_of<kTile>(p.w.count - query, part, block, p.w, query);
   }
 }
 
@@ -161,10 +227,12 @@ static void attend_part(const AttentionPart& part) {
   int64_t first = from / kBlock * kBlock;
   locate_block<kind>(part, first, from, to, blocks[0]);
   begin_range(p);
-  for (int64_t turn = 0; first < to; first += kBlock, turn ^= 1) {
+  bool fresh = true;
+  for (int64_t turn = 0; first < to; first += kBlock, turn ^= 1, fresh = false) {
     if (first % kAttentionRangeKeys == 0 && first > from) {
       end_range(part, p, first / kAttentionRangeKeys - 1);
       begin_range(p);
+      fresh = true;
     }
     const Block& block = blocks[turn];
     const bool more = first + kBlock < to;
@@ -174,14 +242,15 @@ static void attend_part(const AttentionPart& part) {
       run_direct_of<kind, kDirectQueries>(part, walk, p.w);
       continue;
     }
-    load_block<kind>(block, part.head_dim, p.w.padded, p.keys, p.values);
     const Walk ahead{&blocks[turn ^ 1], nullptr, kv_bytes<kind>(part.head_dim)};
-    const int64_t share = 2 * kBlock * kTile / p.w.count + 1;  // rows of the next block to ask for with each tile
-    int64_t asked = more ? 0 : 2 * kBlock;
-    for (int64_t query = 0; query < p.w.count; query += kTile) {
-      for (int64_t i = 0; i < share && asked < 2 * kBlock; ++i) fetch_row(ahead, asked++);
-      run_tile_of<kTile>(p.w.count - query, part, block, p.w, query);
+    const NextRows next{ahead, 0, more ? 2 * kBlock : 0};
+    if constexpr (kLaneQueries <= kAttentionQueries) {
+      if (p.lanes) {
+        run_lanes<kind>(part, block, p, next, fresh);
+        continue;
+      }
     }
+    run_tiles<kind>(part, block, p, next);
   }
   end_range(part, p, (to - 1) / kAttentionRangeKeys);
   end_part(part, p);
@@ -208,8 +277,10 @@ static void merge_partials(const float* partials, int64_t slots, int64_t head_di
   float sum_of_all = 0.0f;
   for (int64_t slot = 0; slot < slots; ++slot) {
     const float* one = partials + slot * kAttentionPartial;
-    add_range({acc, &maximum, &sum_of_all}, one, one[kAttentionMaxHeadDim], one[kAttentionMaxHeadDim + 1],
-              padded_to_vectors(head_dim));
+    const float now = one[kAttentionMaxHeadDim];
+    const float top = now > maximum ? now : maximum;
+    add_range({acc, &maximum, &sum_of_all}, one, now, one[kAttentionMaxHeadDim + 1],
+              {top, exp_one(maximum - top), exp_one(now - top)}, padded_to_vectors(head_dim));
   }
   write_out(acc, sum_of_all, head_dim, out);
 }

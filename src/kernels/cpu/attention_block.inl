@@ -3,6 +3,8 @@
 
 constexpr int64_t kBlock = kAttentionBlockKeys;
 constexpr int64_t kBlockVectors = kBlock / kWidth;
+constexpr int kValueVectors = 2;
+constexpr int64_t kValuePanel = kValueVectors * kWidth;  // columns of values that lie together in load_rows
 
 // The rows of one block, position by position. Entries outside [begin, end) are rows of zeros with scale 0, so that
 // nothing invisible is read.
@@ -135,5 +137,32 @@ static void load_block(const Block& block, int64_t dim, int64_t padded, float* k
   }
   for (int64_t j = block.begin; j < block.end; ++j) {
     widen_values<kind>(block.v[j], dim, values + j * padded);
+  }
+}
+
+// A row filled up with zeros to whole vectors, each kValuePanel elements `step` floats behind those before.
+template <KvKind kind>
+static inline void widen_row(const char* row, int64_t dim, int64_t step, float* to) {
+  for (int64_t begin = 0; begin < dim; begin += kValuePanel, to += step) {
+    UNROLL for (int v = 0; v < kValueVectors; ++v) {
+      const int64_t d = begin + v * kWidth, left = dim - d;
+      if (left >= kWidth) {
+        store(to + v * kWidth, load_kv<kind>(row + kv_bytes<kind>(d)));
+      } else if (left > 0) {
+        store(to + v * kWidth, load_kv_partial<kind>(row + kv_bytes<kind>(d), left));
+      }
+    }
+  }
+}
+
+// For attention_lanes.inl: keys as kBlock rows of `padded` floats; values in panels of kValuePanel columns, row behind
+// row. Only what [begin, end) touches is written.
+template <KvKind kind>
+static void load_rows(const Block& block, int64_t dim, int64_t padded, float* keys, float* values) {
+  for (int64_t j = block.begin; j < block.end; ++j) {
+    widen_row<kind>(block.k[j], dim, kValuePanel, keys + j * padded);
+  }
+  for (int64_t j = block.begin; j < block.end; ++j) {
+    widen_row<kind>(block.v[j], dim, kBlock * kValuePanel, values + j * kValuePanel);
   }
 }

@@ -12,11 +12,15 @@ struct Queries {
   int64_t* position;  // [count]
   const float* q;     // tile by tile, [dim][queries of the tile]
   float* acc;         // [count][padded]
-  float* maximum;     // [count]
+  float* maximum;     // [padded_count]
   float* sums;        // [count][kWidth]
   const float* keys;  // as load_block leaves them
   const float* values;
   float* scores;  // [kTile][kBlock]
+  // Of many queries, attention_lanes.inl: sums are [kWidth][padded_count], scores [kBlock][kGroup], q [dim][kWidth] for
+  // every kWidth of them, and padded_count is count filled up to whole vectors.
+  int64_t padded_count;
+  const int64_t* oldest;  // the least position of each kGroup queries
 };
 
 // Which entries of the block each query of a tile sees: [begin[m], end[m]), empty as 0, 0.
@@ -26,6 +30,19 @@ struct Sight {
   int64_t common_first, common_last;  // what all of them see
 };
 
+// The entries that a query at `position` sees, empty as 0, 0.
+struct Seen {
+  int64_t begin, end;
+};
+static inline Seen seen_by(const AttentionPart& part, const Block& block, int64_t position) {
+  int64_t begin = block.begin;
+  int64_t end = position + 1 - block.first;
+  if (part.window > 0 && end - part.window > begin) begin = end - part.window;
+  if (end > block.end) end = block.end;
+  if (begin >= end) return {0, 0};
+  return {begin, end};
+}
+
 static __attribute__((noinline)) Sight see(const AttentionPart& part, const Block& block, const int64_t* position,
                                            int64_t count) {
   Sight sight;
@@ -34,11 +51,7 @@ static __attribute__((noinline)) Sight see(const AttentionPart& part, const Bloc
   sight.common_first = 0;
   sight.common_last = kBlock;
   for (int64_t m = 0; m < count; ++m) {
-    int64_t begin = block.begin;
-    int64_t end = position[m] + 1 - block.first;
-    if (part.window > 0 && end - part.window > begin) begin = end - part.window;
-    if (end > block.end) end = block.end;
-    if (begin >= end) begin = end = 0;
+    const auto [begin, end] = seen_by(part, block, position[m]);
     sight.begin[m] = begin;
     sight.end[m] = end;
     if (begin < end && begin < sight.first) sight.first = begin;

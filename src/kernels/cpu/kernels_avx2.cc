@@ -21,6 +21,8 @@ namespace {
 #include "kernels/cpu/attention_block.inl"
 #include "kernels/cpu/attention_tile.inl"
 #include "kernels/cpu/attention_direct.inl"
+#include "kernels/cpu/attention_lanes.inl"
+#include "kernels/cpu/attention_values.inl"
 #include "kernels/cpu/attention.inl"
 // clang-format on
 

@@ -28,6 +28,8 @@ namespace wide {
 #include "kernels/cpu/attention_block.inl"
 #include "kernels/cpu/attention_tile.inl"
 #include "kernels/cpu/attention_direct.inl"
+#include "kernels/cpu/attention_lanes.inl"
+#include "kernels/cpu/attention_values.inl"
 #include "kernels/cpu/attention.inl"
 }  // namespace wide
 // clang-format on

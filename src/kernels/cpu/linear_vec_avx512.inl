@@ -7,8 +7,8 @@ typedef __m512i LPairs;
 static constexpr int kLanes = 16;
 static constexpr int kVectors = 2;   // of columns in a tile of many rows: 12 x 2 sums, 2 of W; x comes from memory
 static constexpr int kRowTile = 12;
-static constexpr int kFewRows = 6;
-static constexpr int kFewTile = 6;
+static constexpr int kFewRows = 24;  // beyond, widening weights once for all tiles pays
+static constexpr int kFewTile = 12;
 static constexpr int kWideRows = 0;  // two vectors are a whole panel
 
 static inline LV lv_zero() { return {_mm512_setzero_ps()}; }

@@ -7,6 +7,11 @@ struct V {
 constexpr int64_t kWidth = 16;
 // Query rows of an attention tile. 32 registers: 24 sums, two vectors of keys or values, one of a query.
 constexpr int kTile = 12;
+// Least of the query rows that each take a lane (attention_lanes.inl): fewer leave too many lanes empty.
+constexpr int64_t kLaneQueries = 64;
+// There: vectors of queries that meet so many keys at once.
+constexpr int kGroupVectors = 3;
+constexpr int kGroupKeys = 8;
 // Most query rows that read keys and values from the pages themselves.
 constexpr int kDirectQueries = 8;
 

@@ -11,6 +11,11 @@ using V = V8;
 constexpr int64_t kWidth = 8;
 // Query rows of an attention tile. 16 registers of half the width.
 constexpr int kTile = 3;
+// Least of the query rows that each take a lane (attention_lanes.inl): never.
+constexpr int64_t kLaneQueries = kAttentionQueries + 1;
+// There: vectors of queries that meet so many keys at once.
+constexpr int kGroupVectors = 1;
+constexpr int kGroupKeys = 6;
 // Most query rows that read keys and values from the pages themselves.
 constexpr int kDirectQueries = 3;
 
