@@ -91,7 +91,7 @@ Result<std::unique_ptr<LiveRequest>> Coordinator::admit(const Value& inputs, con
   request->deadline_ms = now_ms + request->timeout_ms;
   request->terminals = request->answer.open = terminals;
   request->entry = graph_.entry();
-  if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
+  if (options.inputs_follow && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
   request->complete_inputs.resize(graph_.size());
   request->traceparent = options.traceparent;
   request->route.assign(graph_.size(), Placement::kNone);
@@ -108,7 +108,7 @@ Coordinator::Opened Coordinator::open(const Value& inputs, SubmitOptions options
   (*request)->id = id;
   (*request)->sink = std::move(sink);
   LiveRequest& live = requests_.add(std::move(request).value());
-  if (options.later) return {.id = id};
+  if (options.inputs_follow) return {.id = id};
   choose_route(live, std::nullopt, {});
   return {.id = id, .inputs_to = entry_of(live)};
 }
@@ -128,7 +128,7 @@ ReqId Coordinator::submit(const Value& inputs, SubmitOptions options, RequestSin
   return opened.id;
 }
 
-void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
+void Coordinator::set_prompt(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
   LiveRequest* live = requests_.find(id);
   if (live == nullptr || live->state != RequestState::kPending || requests_.is_queued(id)) return;
   std::string missing = placement_.why_missing(graph_.must_have(live->terminals));

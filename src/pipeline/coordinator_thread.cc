@@ -53,9 +53,9 @@ ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, Requ
   return opened.id;
 }
 
-void CoordinatorThread::begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
+void CoordinatorThread::set_prompt(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
   if (request.ok()) {
-    locked().core.begin(id, std::move(request).value(), hint, monotonic_ms());
+    locked().core.set_prompt(id, std::move(request).value(), hint, monotonic_ms());
   } else {
     locked().core.fail(id, request.status(), monotonic_ms());
   }

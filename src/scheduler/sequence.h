@@ -104,11 +104,11 @@ struct Sequence {
 
   int32_t kv_losses = 0;  // of all KV, while a batch in flight named it
   int32_t retractions = 0;
-  int32_t preemptions = 0;                 // of those, for a request of higher priority
-  uint64_t spoken_version = 0;             // the weight version of the newest token
-  int32_t score_next = INT32_MAX;          // the first prompt position whose logprob a row has still to give
-  int32_t capture_next = kNoRow;           // the first row of `capture` that is not computed yet
-  bool tell_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
+  int32_t preemptions = 0;                   // of those, for a request of higher priority
+  uint64_t last_token_version = 0;           // the weight version of the newest token
+  int32_t score_next = INT32_MAX;            // the first prompt position whose logprob a row has still to give
+  int32_t capture_next = kNoRow;             // the first row of `capture` that is not computed yet
+  bool report_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t known() const { return length() - pending; }  // tokens whose values are known

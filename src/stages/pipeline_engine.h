@@ -24,13 +24,16 @@
 
 namespace millrace {
 
+struct SubmitOptions {
+  std::optional<std::vector<std::string>> terminals;  // that complete it; nullopt: by the pipeline's rule, or all
+  int64_t timeout_ms = 0;                             // 0: the pipeline's limit, which is the most
+  bool inputs_follow = false;                         // there are none yet: they come by set_prompt()
+  std::string traceparent;                            // of the span of its server; "": it is not traced
+};
+
 struct PipelineRequest {
   Value inputs;
-  std::optional<std::vector<std::string>> terminals;  // that shall complete it; nullopt: by the pipeline's rule
-  int64_t timeout_ms = 0;                             // 0: the pipeline's limit alone
-  // Its inputs come later, by begin().
-  bool later = false;
-  std::string traceparent;  // of the span of its server; "": it is not traced
+  SubmitOptions options;
 };
 
 class PipelineEngine {
@@ -41,7 +44,7 @@ class PipelineEngine {
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;
   // The prompt of a request that was submitted without inputs, for an entry stage that generates; or why there is none.
   // Ignored where the request has ended meanwhile.
-  virtual void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
+  virtual void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
   virtual bool is_live(ReqId id) const = 0;
   // Ends the request without further events; a sink may call this. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;
