@@ -126,7 +126,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   return ok_status();
 }
 
-// The short way of what passes for every token: text for a request of which nothing waits. False: it has to wait; it is
+// The fast path for per-token deltas: text for a request of which nothing waits. False: it has to wait; it is
 // untouched.
 bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms) {
   auto* text = std::get_if<wire::TextDelta>(&chunk.body);

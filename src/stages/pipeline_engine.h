@@ -3,8 +3,9 @@
 // Every submitted request gets its events through its sink: parts of the answer as they are made, then exactly one end.
 // A request that is refused gets only its end, perhaps from inside submit().
 //
-// Thread safety: all functions from any thread. A sink is called by one thread at a time, in order, and must not call
-// back into the engine. After abort() returns, one event that was already under way may still arrive.
+// Owner: in the server app/instance.h; in a test the test. Thread safety: all functions from any thread. A sink is
+// called by one thread at a time, in order; of all these functions it may call abort() alone. After abort() returns,
+// one event that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ Status InputStreams::fetch(LoopRequest& request, CallPurpose purpose, wire::Payl
   return value ? arrived(request, purpose.edge, purpose.seq, std::move(*value)) : ok_status();
 }
 
-// The short way of what passes for every token: a delta whose turn it is. False: it waits, as all else does.
+// The fast path for per-token deltas: a delta whose turn it is. False: it waits, as all else does.
 bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, InEdge& edge, wire::ChunkBody& body) {
   if (std::holds_alternative<wire::StreamValue>(body) || !edge.held.empty() || request.work.resulted) return false;
   if (!may_deliver(request)) return false;
