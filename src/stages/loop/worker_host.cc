@@ -5,8 +5,8 @@
 namespace millrace::loop {
 namespace {
 
-// What a worker throws, as a status.
-// No exception crosses into the loop: it would end the stage, and all requests with it.
+// What a worker throws, as a status. No exception crosses into the loop: it would end the stage, and all requests with
+// it.
 template <typename Call>
 Status caught(const Call& call) {
   try {
