@@ -4,9 +4,9 @@
 #include "api/chat_format.h"
 #include "api/chat_prompt.h"
 #include "api/choices.h"
+#include "api/fetching_route.h"
 #include "api/fields.h"
 #include "api/logprobs.h"
-#include "api/media_route.h"
 #include "api/prompt_forms.h"
 #include "api/reply.h"
 #include "api/routes.h"
@@ -104,7 +104,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 }  // namespace
 
 void add_chat_routes(ApiContext& context) {
-  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) add_media_route(context, path, handle);
+  for (const char* path : {"/v1/chat/completions", "/chat/completions"}) add_fetching_route(context, path, handle);
 }
 
 }  // namespace millrace::api

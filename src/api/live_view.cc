@@ -150,7 +150,7 @@ void add_live_routes(ApiContext& context) {
   context.server.add_route({.method = "GET",
                             .pattern = "/live/events",
                             .access = http::Access::kUser,
-                            .same_origin = true,  // a page of elsewhere cannot read it, and must not take a place
+                            .same_origin = true,  // a cross-origin page must not use a client slot
                             .handler = [view = std::make_shared<LiveView>(context)](auto request, auto responder) {
                               const Status status = handle(*view, *request, responder);
                               if (!status.ok()) responder->send(error_response(field_error(status)));

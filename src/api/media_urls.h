@@ -1,6 +1,6 @@
 // MediaUrls: the URLs of one request whose files are fetched, and the videos that are decoded, before its prompt can be
 // made. A handler runs twice: the first time it checks everything and the URLs are noted, the second time their files
-// are here (api/media_route.h).
+// are here (api/fetching_route.h).
 //
 // Owner: the request. Thread safety: one thread at a time.
 #pragma once

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/choices.h"
+#include "api/fetching_route.h"
 #include "api/grammar_fields.h"
-#include "api/media_route.h"
 #include "api/messages_error.h"
 #include "api/messages_format.h"
 #include "api/messages_request.h"
@@ -69,14 +69,14 @@ Status count_tokens(ApiContext& context, const http::Request& request, const htt
 }
 
 // With the errors of this family.
-void add_route(ApiContext& context, const std::string& pattern, MediaHandler handle) {
+void add_route(ApiContext& context, const std::string& pattern, FetchingHandler handle) {
   const auto render = [](const Status& status, const http::Request& request) {
     return messages_error_response(field_error(status), request.request_id);
   };
   const auto render_error = [](int status, std::string_view message, std::string_view request_id) {
     return messages_error_response({.http_status = status, .message = std::string(message)}, request_id);
   };
-  add_media_route(context, {.pattern = pattern, .handle = handle, .render = render, .render_error = render_error});
+  add_fetching_route(context, {.pattern = pattern, .handle = handle, .render = render, .render_error = render_error});
 }
 
 }  // namespace

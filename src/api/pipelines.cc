@@ -31,7 +31,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
 
   void run(PipelineRequest request) {
     if (spans_) server_span_ = spans_->begin(responder_->label(), 0);
-    if (server_span_) request.traceparent = server_span_->traceparent();
+    if (server_span_) request.options.traceparent = server_span_->traceparent();
     const ReqId id = engine_.submit(std::move(request),
                                     [self = shared_from_this()](RequestEvent& event) { return self->on_event(event); });
     // Set last: the sink may have ended it inside submit(), and then there is no client to notify.
@@ -132,7 +132,7 @@ class PipelineReply : public std::enable_shared_from_this<PipelineReply> {
   std::string waiting_;  // one event that the client cannot take yet
 };
 
-Status read_terminals(const Json& body, PipelineRequest& out) {
+Status read_terminals(const Json& body, SubmitOptions& out) {
   const Json* list = json_find(body, "terminals");
   if (list == nullptr) return ok_status();
   if (!list->is_array() || list->empty() || list->size() > kMaxWantedTerminals) {
@@ -156,7 +156,7 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
   const Json* inputs = json_find(body, "inputs");
   if (inputs == nullptr) return invalid_argument("inputs is missing; wanted what the pipeline's entry takes");
   ASSIGN_OR_RETURN(out.inputs, value_from_json(*inputs, "inputs"));
-  RETURN_IF_ERROR(read_terminals(body, out));
+  RETURN_IF_ERROR(read_terminals(body, out.options));
   bool stream = false;
   double timeout_s = 0;
   RETURN_IF_ERROR(json_read(body, "stream", stream));
@@ -167,7 +167,7 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
     return invalid_argument("timeout_s is {}; wanted a number from 0 to {}, request_timeout_s of the pipeline",
                             timeout_s, longest_s);
   }
-  out.timeout_ms = static_cast<int64_t>(std::ceil(timeout_s * 1000));  // up: 0 would be no limit of its own
+  out.options.timeout_ms = static_cast<int64_t>(std::ceil(timeout_s * 1000));  // up: 0 would be no limit of its own
   std::make_shared<PipelineReply>(context, responder, stream)->run(std::move(out));
   return ok_status();
 }

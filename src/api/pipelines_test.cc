@@ -101,7 +101,7 @@ class EchoPipeline : public PipelineEngine {
     }
     return id;
   }
-  void begin(ReqId, Result<wire::TokenizedRequest>, PlacementHint) override {}
+  void set_prompt(ReqId, Result<wire::TokenizedRequest>, PlacementHint) override {}
   bool is_live(ReqId) const override { return false; }
   void abort(ReqId) override {}
   void cancel(ReqId) override {}
@@ -152,12 +152,12 @@ TEST_F(PipelineHttp, OneBody) {
   const auto answer = post(R"({"inputs":{"n":[1,2.5]},"terminals":["decode"],"timeout_s":1.5})");
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.body, R"({"id":"7","result":{"n":[1,2.5]}})");
-  EXPECT_EQ(engine_.last.terminals, std::vector<std::string>{"decode"});
-  EXPECT_EQ(engine_.last.timeout_ms, 1500);
+  EXPECT_EQ(engine_.last.options.terminals, std::vector<std::string>{"decode"});
+  EXPECT_EQ(engine_.last.options.timeout_ms, 1500);
   EXPECT_EQ(post(R"({"inputs":1,"timeout_s":0.0001})").status, 200);
-  EXPECT_EQ(engine_.last.timeout_ms, 1);  // not 0, which would be the pipeline's own limit
+  EXPECT_EQ(engine_.last.options.timeout_ms, 1);  // not 0, which would be the pipeline's own limit
   EXPECT_EQ(post(R"({"inputs":1,"timeout_s":9})").status, 200);
-  EXPECT_EQ(engine_.last.timeout_ms, 9000);
+  EXPECT_EQ(engine_.last.options.timeout_ms, 9000);
 }
 
 TEST_F(PipelineHttp, EventsEndWithTheResultAndDone) {

@@ -1,9 +1,9 @@
 // Reply: the answer to one HTTP request that generates, made of the events of one or several engine requests.
 //
-// It is the meeting point of two worlds: the engine's threads call on_text() of its choices, the responder posts to the
-// HTTP thread. Response headers are held back until every engine request was accepted, so a full queue or a bad
-// template is a real HTTP status; after that an error becomes an `error` event and the stream ends without [DONE].
-// A request that was aborted by an operator is no error: it ends with the finish reason "abort".
+// The engine's threads call on_text() of its choices; what it writes is posted to the HTTP thread. Response headers are
+// held back until every engine request was accepted, so a full queue or a bad template is a real HTTP status; after
+// that an error becomes an `error` event and the stream ends without [DONE]. A request that was aborted by an operator
+// is no error: it ends with the finish reason "abort".
 //
 // Samples of an answer that is spoken come by on_audio(). In a stream each call is one event; where the client
 // would have over kMaxUnsentAudioBytes to read, the engine keeps them. In other answers they wait for the end, and
@@ -12,8 +12,8 @@
 // Choices are prompt-major: those of one prompt stand together, and their order is that of the requests given to
 // start().
 //
-// Shared by its choices (shared_ptr). Thread safety: start(), on_text(), on_disconnect(), cancel() and running() from
-// any thread; locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
+// Owner: its choices share it. Thread safety: start(), on_text(), on_audio(), client_left(), cancel() and running()
+// from any thread; locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
 #pragma once
 
 #include <chrono>

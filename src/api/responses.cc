@@ -6,9 +6,9 @@
 #include <utility>
 
 #include "api/choices.h"
+#include "api/fetching_route.h"
 #include "api/fields.h"
 #include "api/grammar_fields.h"
-#include "api/media_route.h"
 #include "api/reply.h"
 #include "api/responses_format.h"
 #include "api/responses_request.h"
@@ -123,9 +123,9 @@ bool is_heavy(ApiContext& context, const http::Request& request) {
 }  // namespace
 
 void add_responses_routes(ApiContext& context) {
-  const auto add = [&](const std::string& pattern, MediaHandler handle) {
+  const auto add = [&](const std::string& pattern, FetchingHandler handle) {
     const auto render = [](const Status& status, const http::Request&) { return error_response(field_error(status)); };
-    add_media_route(context, {.pattern = pattern, .handle = handle, .render = render, .is_heavy = is_heavy});
+    add_fetching_route(context, {.pattern = pattern, .handle = handle, .render = render, .is_heavy = is_heavy});
   };
   for (const std::string path : {"/v1/responses", "/responses"}) {
     add(path, create);

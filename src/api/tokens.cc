@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 
 #include "api/chat_prompt.h"
+#include "api/fetching_route.h"
 #include "api/fields.h"
-#include "api/media_route.h"
 #include "api/prompt_forms.h"
 #include "api/prompts.h"
 #include "api/reply_format.h"
@@ -128,7 +128,7 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
 
 void add_token_routes(ApiContext& context) {
   for (const char* prefix : {"", "/v1"}) {
-    add_media_route(context, std::string(prefix) + "/tokenize", tokenize);
+    add_fetching_route(context, std::string(prefix) + "/tokenize", tokenize);
     add_post_route(context, std::string(prefix) + "/detokenize", detokenize);
   }
 }

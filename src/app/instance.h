@@ -1,7 +1,8 @@
 // Instance: one process of a pipeline, composed: its network, the stages that run here as threads and, in the process
 // that leads, the coordinator with its engine for the api and the child processes.
 //
-// Thread safety: make, start(), leave() and stop() on the main thread; the rest from any.
+// Owner: the command that serves. Thread safety: make, start(), leave() and stop() on the main thread; the rest from
+// any.
 #pragma once
 
 #include <memory>

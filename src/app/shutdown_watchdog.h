@@ -3,7 +3,8 @@
 //
 // Made before the stages, so gone after them: its destructor means that everything has ended by itself.
 //
-// Thread safety: begin() from any thread; the rest from the one that made it.
+// Owner: the command that may be asked to end. Thread safety: begin() from any thread; the rest from the one that made
+// it.
 #pragma once
 
 #include <signal.h>

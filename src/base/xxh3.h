@@ -1,5 +1,7 @@
 // xxhash.h, with XXH3 in the variant that is fastest on the machine it runs on (SSE2, AVX2 or AVX-512; all give the
 // same sums): two to three times the rate of what the library's plain functions do. For .cc files alone.
+//
+// Thread safety: pure functions.
 #pragma once
 
 #include <xxhash.h>

@@ -1,4 +1,6 @@
 // The limits of process groups. A peer's length fields are compared with them before anything is allocated.
+//
+// Thread safety: constants.
 #pragma once
 
 #include <chrono>

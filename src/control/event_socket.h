@@ -5,7 +5,7 @@
 // Endpoints are "ipc:///path" and "tcp://127.0.0.1:5557" (control/endpoint.h); an address that other machines reach
 // only where that is asked for: its listeners are other people's programs, which have no key of ours.
 //
-// Thread safety: one thread. zmq.h is included by the .cc alone.
+// Owner: a KvEventStream. Thread safety: one thread. zmq.h is included by the .cc alone.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,8 @@
 // InboxWaker: a waker beside a socket. Its descriptor is written only while the receiver waits, so that waking a thread
 // that is awake costs one exchange of an atomic.
 //
-// Thread safety: wake() from any thread, the rest from the receiver's.
+// Owner: shared by its inbox and those that wake it. Thread safety: wake() from any thread, the rest from the
+// receiver's.
 #pragma once
 
 #include <atomic>

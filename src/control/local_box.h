@@ -1,6 +1,7 @@
 // LocalBox: the queue behind a mailbox inside one process. Messages move; nothing is encoded.
 //
-// Thread safety: push() and wake() from any thread, pop() and close() from the reader's.
+// Owner: shared by the inbox and its outboxes. Thread safety: push() and wake() from any thread, pop() and close() from
+// the reader's.
 #pragma once
 
 #include <condition_variable>

@@ -1,9 +1,9 @@
 // Mailboxes: how stages hand messages to each other, wherever they run.
 //
-// An Inbox belongs to one stage and is read by its one thread. An Outbox is a connection to another stage's inbox and
-// may be used by any thread. Between threads the message itself moves (local_mailbox); between processes it travels as
-// one encoded frame (zmq_mailbox). send() never blocks and never drops in silence: when the receiver cannot take more,
-// the sender gets an error and keeps the message.
+// Owner: an Inbox is owned by its stage, or by the coordinator, and read by that one thread. An Outbox is a connection
+// to another stage's inbox and may be used by any thread. Between threads the message itself moves (local_mailbox);
+// between processes it travels as one encoded frame (zmq_mailbox). send() never blocks and never drops in silence: when
+// the receiver cannot take more, the sender gets an error and keeps the message.
 #pragma once
 
 #include <memory>

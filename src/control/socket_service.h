@@ -4,7 +4,7 @@
 // to go on; on false, or when the context ends, the thread closes the socket and drops the callback. Callbacks must be
 // short and must not call into the service: ZeroMQ's own i/o threads wait for the readers of their monitors.
 //
-// Thread safety: add_socket() and authenticate() from any thread.
+// Owner: its ZmqContext. Thread safety: add_socket() and authenticate() from any thread.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 // The thread starts with the first socket that needs it and ends in the destructor, which waits for it and, for
 // kLingerMs at most, for the last frames. zmq.h is included by .cc files alone.
 //
-// Thread safety: all functions from any thread. Outlives every socket made from it.
+// Owner: shared by its sockets and app/. Thread safety: all functions from any thread. Outlives every socket made from
+// it.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,7 @@
 //   item  ::= [a-z]{1,8} | "\x41" | [^"\\\u0000-\u001F] | .
 //   # a comment
 //
-// Stateless.
+// Thread safety: free functions without state.
 #pragma once
 
 #include <string_view>

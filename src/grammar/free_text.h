@@ -2,7 +2,7 @@
 // then what the caller puts behind it. The rules are the states of the automaton of Aho and Corasick ("Efficient string
 // matching", 1975), so a text is read in one way only, and a free text is one or few states of the grammar's table.
 //
-// Stateless.
+// Thread safety: free functions without state.
 #pragma once
 
 #include <cstddef>

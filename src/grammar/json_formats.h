@@ -1,4 +1,4 @@
-// The values of JSON Schema's `format` as regular expressions. Stateless.
+// The values of JSON Schema's `format` as regular expressions. Thread safety: free functions without state.
 #pragma once
 
 #include <optional>

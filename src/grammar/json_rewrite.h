@@ -5,7 +5,7 @@
 // A negation may come out narrower than it is, never wider: so a grammar of it accepts no wrong value. Where nothing
 // would be left of it, it is refused.
 //
-// Stateless.
+// Thread safety: free functions without state.
 #pragma once
 
 #include "base/status.h"

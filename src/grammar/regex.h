@@ -1,7 +1,7 @@
 // Regular expressions as grammars: the syntax that PCRE, Python, ECMAScript and JSON Schema share. Served: characters
 // and their escapes, `.`, classes with \d \w \s (ASCII) and their complements, groups, alternatives, greedy and lazy
 // quantifiers, ^ and $ at the ends. What is no regular language (look-around, back-references) or needs more than the
-// text so far (\b), and properties (\p), is refused by name. Stateless.
+// text so far (\b), and properties (\p), is refused by name. Thread safety: free functions without state.
 #pragma once
 
 #include <string_view>

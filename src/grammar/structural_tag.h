@@ -9,7 +9,7 @@
 // two bytes that UTF-8 never has; a vocabulary for these grammars has its added tokens in this form (token_mark), and
 // no other token with one of the two bytes.
 //
-// Stateless.
+// Thread safety: free functions without state.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // A range of code points as sequences of byte ranges, for automata over UTF-8 (the algorithm of Russ Cox, "Regular
-// expression matching in the wild", 2010). Stateless.
+// expression matching in the wild", 2010). Thread safety: free functions without state.
 #pragma once
 
 #include <array>

@@ -3,7 +3,8 @@
 // Chunk sizes are plain hex of at most 16 digits; extensions and trailers are skipped and bounded. Framing that
 // outweighs its data (a million 1-byte chunks) is refused: it costs the sender little and the receiver much.
 //
-// Thread safety: none; one object per request. No sockets, so that a fuzzer can drive it.
+// Owner: its Session, for one body. Thread safety: none; one object per request. No sockets, so that a fuzzer can drive
+// it.
 #pragma once
 
 #include <cstdint>

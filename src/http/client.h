@@ -1,7 +1,7 @@
 // A small blocking HTTP/1.1 client: what `millrace chat`, `millrace bench` and tests of the server need. Plain http://
 // and Unix sockets only.
 //
-// Thread safety: one thread at a time, but for interrupt().
+// Owner: its caller. Thread safety: one thread at a time, but for interrupt().
 #pragma once
 
 #include <cstdint>

@@ -4,6 +4,9 @@
 // with something to take queue up in the Hub, which wakes the io thread once for all of them: 256 streams that get a
 // token each in one step cost one wake-up.
 //
+// Owner: an Exchange is shared by its session and its responder; the Hub by the server and its exchanges, which may
+// outlive it. Threads: the two halves of Exchange state theirs.
+//
 // Invariants: `phase_` only moves forward; on_disconnect runs at most once, on the io thread, and never after the
 // response ended.
 #pragma once

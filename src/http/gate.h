@@ -3,7 +3,7 @@
 // Everything is denied by default: a route without Access::kPublic, and any path that is no route at all, needs the key
 // when one is set. Keys compare as SHA-256 digests in constant time, so that timing reveals nothing about a prefix.
 //
-// Thread safety: immutable after construction.
+// Owner: the server's Context. Thread safety: immutable after construction.
 #pragma once
 
 #include <array>

@@ -1,6 +1,6 @@
 // The bytes of a response head.
 //
-// Thread safety: DateCache belongs to one thread; the rest has no state.
+// Owner: the server's Context has the DateCache. Thread safety: DateCache belongs to one thread; the rest has no state.
 #pragma once
 
 #include <cstdint>

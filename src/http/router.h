@@ -4,7 +4,7 @@
 // wins over a {parameter}; among equals the first added wins. A slash at the end of a path that has no route of its own
 // counts for nothing.
 //
-// Thread safety: built before the server starts, then immutable.
+// Owner: the server's Context. Thread safety: built before the server starts, then immutable.
 #pragma once
 
 #include <string>

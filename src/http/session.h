@@ -1,6 +1,7 @@
 // One connection: reads requests, runs them one at a time, writes their responses. Internal to http/.
 //
-// Thread safety: everything runs on the io thread. A coroutine (run) carries the order of things; reading and writing
+// Owner: the server's Context, until it ends; its callbacks hold it too. Thread safety: everything runs on the io
+// thread. A coroutine (run) carries the order of things; reading and writing
 // go on beside it as plain readiness callbacks which wake it through `event_`. So a client that leaves is seen while
 // its response is pending, and a stream is written the moment a chunk is queued, without resuming the coroutine.
 //
@@ -42,8 +43,7 @@ class Session;
 // "127.0.0.1:80" or "[::1]:80".
 std::string format_endpoint(const boost::asio::ip::tcp::endpoint& endpoint);
 
-// What the sessions of one server share. Atomics may be read from any thread; the rest belongs to the io thread.
-// A request that counts its body against the server's budget for as long as anybody holds it.
+// A request that counts its body against the server's budget while a handler holds it.
 struct CountedRequest : Request {
   explicit CountedRequest(std::shared_ptr<std::atomic<std::size_t>> given) : budget(std::move(given)) {}
   ~CountedRequest() { budget->fetch_sub(counted, std::memory_order_relaxed); }
@@ -58,6 +58,7 @@ struct CountedRequest : Request {
   std::size_t counted = 0;
 };
 
+// What the sessions of one server share. Atomics may be read from any thread; the rest belongs to the io thread.
 struct Context {
   explicit Context(ServerOptions given) : options(std::move(given)) {}
 

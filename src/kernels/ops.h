@@ -111,11 +111,10 @@ struct ConstRows {
 // What kv_store leaves there is a function of that token's own K or V row alone, and the same in every implementation:
 //   kF32          the value itself.
 //   kF16, kBF16   rounded to nearest, ties to even. A NaN stays one; beyond the range (65520 in f16) it is infinite.
-//   kI8           one scale per token and kv head, for K and for V: scale = f32(max |x| / 127), value = x / scale
-//   rounded
-//                 to nearest, ties to even, in [-127, 127]; it stands for value * scale. A row whose scale would be
-//                 less than 2^-126 (all zeros, most likely) has scale 0 and values 0. A row with a NaN or an infinity
-//                 has scale NaN and values 0: what is wrong with one element shows in all of its row.
+//   kI8           one scale per token and kv head, for K and for V: scale = f32(max |x| / 127), value = x / scale,
+//                 rounded to nearest, ties to even, in [-127, 127]; it stands for value * scale. A row whose scale
+//                 would be less than 2^-126 (all zeros, most likely) has scale 0 and values 0. A row with a NaN or an
+//                 infinity has scale NaN and values 0: what is wrong with one element shows in all of its row.
 // Attention reads what is stored, its own rows of this step included: rows that were prefilled together see the rounded
 // keys and values of each other, as they would in another cut.
 struct KvLayer {

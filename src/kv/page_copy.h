@@ -4,6 +4,8 @@
 // The books (kv/) decide, the runner carries it out: the copies of a batch are done in their order before its rows are
 // computed, and after those of all batches submitted before. So a page may be named as the source of a copy to the host
 // and be written anew by the same batch.
+//
+// Thread safety: values.
 #pragma once
 
 #include <cstdint>

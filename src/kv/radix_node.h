@@ -3,6 +3,8 @@
 //
 // A node's pages may lie in two tiers, the pool and the host. Each tier has a run from the node's beginning, and the
 // longer of the two runs is the node: max(pages.size(), host_pages.size()) * page_size == tokens.size().
+//
+// Owner: its RadixTree. Thread safety: none; the thread of that tree.
 #pragma once
 
 #include <compare>

@@ -4,7 +4,7 @@
 // the options of the load ask for it; meanwhile the file's pages behind them are released, so that a load never holds
 // two copies of more than kernels::kPackStepBytes of a matrix. What is read is summed while it is read: the store's
 // checksum covers every byte that the model computes with. What is read fills a WeightTable, from which a model is read
-// later without a file. Thread safety: one thread at a time.
+// later without a file. Owner: the function that loads a model. Thread safety: one thread at a time.
 #pragma once
 
 #include <functional>

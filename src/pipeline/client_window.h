@@ -1,6 +1,7 @@
-// ClientWindow: acknowledges to the terminals how many chunks of each request their clients have taken. A terminal has
-// at most a window of unacknowledged chunks and bytes under way (wire/limits.h), so a slow client slows its own request
-// down and nothing grows.
+// ClientWindow: acknowledges to the terminals how many chunks of each request its sink has taken. A terminal has at
+// most a window of unacknowledged chunks and bytes under way (wire/limits.h), so nothing grows. A sink of values or
+// audio that answers kFull slows its own request down; a sink of text always takes, and HTTP bounds what its client has
+// not read (max_pending_bytes in http/limits.h).
 //
 // A window that is half used is acknowledged with the step, anything less after kClientAckMs. An acknowledgement may be
 // lost, so the last one is repeated, after kAckRepeatMs and then at doubled intervals, until the stream is closed.
@@ -31,7 +32,7 @@ class ClientWindow {
 
   explicit ClientWindow(Send send) : send_(std::move(send)) {}
 
-  // The client has taken so much more of what this replica streams.
+  // The sink has taken so much more of what this replica streams.
   void on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms);
   // The stream has ended: it needs no acknowledgement any more.
   void close(ReqId id, std::size_t slot);

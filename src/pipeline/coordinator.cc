@@ -91,7 +91,7 @@ Result<std::unique_ptr<LiveRequest>> Coordinator::admit(const Value& inputs, con
   request->deadline_ms = now_ms + request->timeout_ms;
   request->terminals = request->answer.open = terminals;
   request->entry = graph_.entry();
-  if (options.later && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
+  if (options.inputs_follow && !options_.prompt_stage.empty()) request->entry = graph_.index_of(options_.prompt_stage);
   request->complete_inputs.resize(graph_.size());
   request->traceparent = options.traceparent;
   request->route.assign(graph_.size(), Placement::kNone);
@@ -99,6 +99,7 @@ Result<std::unique_ptr<LiveRequest>> Coordinator::admit(const Value& inputs, con
 }
 
 Coordinator::Opened Coordinator::open(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
+  // Refused requests have an id too: their end is an event, as that of any other.
   const ReqId id = requests_.new_id();
   Result<std::unique_ptr<LiveRequest>> request = admit(inputs, options, now_ms);
   if (!request.ok()) {
@@ -108,7 +109,8 @@ Coordinator::Opened Coordinator::open(const Value& inputs, SubmitOptions options
   (*request)->id = id;
   (*request)->sink = std::move(sink);
   LiveRequest& live = requests_.add(std::move(request).value());
-  if (options.later) return {.id = id};
+  // Placed when the prompt is known: its tokens and prefix decide where. The deadline runs from now on.
+  if (options.inputs_follow) return {.id = id};
   choose_route(live, std::nullopt, {});
   return {.id = id, .inputs_to = entry_of(live)};
 }
@@ -128,9 +130,10 @@ ReqId Coordinator::submit(const Value& inputs, SubmitOptions options, RequestSin
   return opened.id;
 }
 
-void Coordinator::begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
+void Coordinator::set_prompt(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
   LiveRequest* live = requests_.find(id);
   if (live == nullptr || live->state != RequestState::kPending || requests_.is_queued(id)) return;
+  // Asked again: a stage may have been lost while the prompt was tokenized.
   std::string missing = placement_.why_missing(graph_.must_have(live->terminals));
   if (missing.empty()) missing = placement_.why_stale(graph_.may_need(live->terminals));
   Status status;
@@ -166,12 +169,15 @@ const wire::Peer& Coordinator::entry_of(const LiveRequest& request) const {
 void Coordinator::try_start(ReqId id, int64_t now_ms) {
   LiveRequest* request = requests_.find(id);
   if (holding_ || request == nullptr || !requests_.is_queued(id)) return;
+  // A stage refuses chunks of a replica that is not in its table of peers yet.
   if (!placement_.senders_know(request->route, request->answer.open)) return;
+  // What is left of it, since hosts share no clock; computed with each try.
   std::get<wire::Submit>(request->submit).timeout_ms = request->deadline_ms - now_ms;
   const Status sent = outboxes_.send(request->route[request->entry], request->submit);
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   requests_.set_running(*request);
+  // RequestEvent::Accepted, the default: it has left for its entry stage.
   RequestEvent event{.id = id};
   request->sink(event);
 }
@@ -180,11 +186,13 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
 
 // Every end of a live request comes through here; the table lets each end once.
 void Coordinator::end(ReqId id, RequestEvent::End how, bool report, int64_t now_ms) {
+  // Taken out of the table first: whatever the calls below lead to finds no live request.
   const auto request = requests_.end(id, how.state);
   if (!request) return;
   delivery_.erase(*request);
   payloads_.forget(id);
   placement_.end(request->route, request->hinted_tokens);
+  // Its stages learn of a completed request by themselves; of any other end only by an abort.
   if (how.state != RequestState::kCompleted && request->state == RequestState::kRunning) {
     aborts_.open(id, request->route, connected(request->route), now_ms);
   }
@@ -245,6 +253,8 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
     ++unknown_;
     LOG_WARNING("ignored a message of type {}: it is not for a coordinator", wire::message_type(message));
   }
+  // What the message led to, in this sequence: payloads that have come may complete a request that a lost stage would
+  // fail.
   take_arrivals(now_ms);
   take_membership(now_ms);
   delivery_.send_acks();

@@ -66,7 +66,7 @@ class Coordinator {
   Coordinator(const PipelineSpec& spec, const Library& library, CoordinatorOptions options, CoordinatorEnv& env,
               Payloads& payloads, int64_t now_ms);
 
-  // Admits a request and chooses its replicas, if its prompt does not come later. The sink gets a refusal before this
+  // Admits a request and chooses its replicas, unless its prompt follows. The sink gets a refusal before this
   // returns: kUnavailable while it drains or where a stage is missing without which this request cannot be completed,
   // kResourceExhausted over a limit, kInvalidArgument for the terminals.
   Opened open(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
@@ -77,7 +77,7 @@ class Coordinator {
   ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
   // The prompt of a request that was submitted without inputs; it is placed now, by the hint. Ignored where the request
   // has ended.
-  void begin(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
+  void set_prompt(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
   bool is_live(ReqId id) const { return requests_.find(id) != nullptr; }
   // These end it: with this status, with kCancelled, or without an event for its sink. Unknown and ended ids are
   // ignored.

@@ -31,8 +31,8 @@ class CoordinatorEngine : public PipelineEngine {
   void stop();
 
   ReqId submit(PipelineRequest request, Sink sink) override;
-  void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
-    coordinator_.begin(id, std::move(request), hint);
+  void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
+    coordinator_.set_prompt(id, std::move(request), hint);
   }
   bool is_live(ReqId id) const override { return coordinator_.is_live(id); }
   void abort(ReqId id) override { coordinator_.abort(id); }

@@ -1,8 +1,8 @@
 // What the coordinator needs of its environment: outboxes to stages, the data plane, the supervisor. Production code
 // has sockets and relays behind these interfaces, the simulated cluster simulated ones.
 //
-// Thread safety: called on the coordinator's thread or under its lock; Payloads::give() on any; see take() for its
-// `done`.
+// Owner: app/instance.h; both outlive the coordinator. Thread safety: called on the coordinator's thread or under its
+// lock; Payloads::give() on any; see take() for its `done`.
 #pragma once
 
 #include <cstdint>

@@ -360,8 +360,8 @@ TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {
   Client client;
   const auto replica_for_prompt = [&] {
     client.ends = 0;
-    const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}, .later = true});
-    core->begin(id, {.prompt = {1}}, {.prefix = {11, 12, 13}, .tokens = 48}, now);
+    const ReqId id = submit(client, {.terminals = std::vector<std::string>{"decode"}, .inputs_follow = true});
+    core->set_prompt(id, {.prompt = {1}}, {.prefix = {11, 12, 13}, .tokens = 48}, now);
     const uint32_t replica = thinker_of(id);
     complete(id, "decode", in_tree(Value()));
     return replica;

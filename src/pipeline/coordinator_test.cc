@@ -37,12 +37,12 @@ TEST_F(CoordinatorTest, ARequestIsSubmittedAndItsTerminalsMerged) {
 
 TEST_F(CoordinatorTest, APromptThatComesLaterIsPlacedThen) {
   Client client;
-  const ReqId id = submit(client, {.terminals = kDecodeAlone, .later = true});
+  const ReqId id = submit(client, {.terminals = kDecodeAlone, .inputs_follow = true});
   EXPECT_TRUE(core->is_live(id));
   EXPECT_TRUE(box("prepare").take<wire::Submit>().empty());
   EXPECT_EQ(client.accepted, 0);
   pass(1000);
-  core->begin(id, {.prompt = {1, 2, 3}}, {.tokens = 3, .replica = 1}, now);
+  core->set_prompt(id, {.prompt = {1, 2, 3}}, {.tokens = 3, .replica = 1}, now);
   const auto submits = box("prepare").take<wire::Submit>();
   ASSERT_EQ(submits.size(), 1u);
   ASSERT_TRUE(submits[0].generate);
@@ -50,7 +50,7 @@ TEST_F(CoordinatorTest, APromptThatComesLaterIsPlacedThen) {
   EXPECT_EQ(submits[0].timeout_ms, 59'000);  // the time in the tokenizer counts
   EXPECT_EQ(thinker_of(id), 1u);
   EXPECT_EQ(client.accepted, 1);
-  core->begin(id, {.prompt = {4}}, {}, now);  // twice changes nothing
+  core->set_prompt(id, {.prompt = {4}}, {}, now);  // twice changes nothing
   EXPECT_TRUE(box("prepare").take<wire::Submit>().empty());
   complete(id, "decode", in_tree(Value()));
   EXPECT_EQ(client.ends, 1);
@@ -59,7 +59,7 @@ TEST_F(CoordinatorTest, APromptThatComesLaterIsPlacedThen) {
 
 TEST_F(CoordinatorTest, ARequestMayEndBeforeItsPromptComes) {
   Client aborted, late, bad, lost;
-  const SubmitOptions later{.terminals = kDecodeAlone, .later = true};
+  const SubmitOptions later{.terminals = kDecodeAlone, .inputs_follow = true};
   const ReqId one = submit(aborted, later), three = submit(bad, later), four = submit(lost, later);
   SubmitOptions hasty = later;
   hasty.timeout_ms = 100;
@@ -71,7 +71,7 @@ TEST_F(CoordinatorTest, ARequestMayEndBeforeItsPromptComes) {
   pass(250);
   EXPECT_EQ(late.end.status.code(), StatusCode::kDeadline);
   core->down("prepare", 0, 1, "killed", now);
-  for (const ReqId id : {one, two, three, four}) core->begin(id, {.prompt = {1}}, {}, now);
+  for (const ReqId id : {one, two, three, four}) core->set_prompt(id, {.prompt = {1}}, {}, now);
   EXPECT_EQ(lost.end.status.code(), StatusCode::kUnavailable);
   EXPECT_EQ(core->books().open_aborts, 0u);  // no stage ever knew of them
   expect_quiet();

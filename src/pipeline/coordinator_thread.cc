@@ -38,6 +38,7 @@ void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std:
 ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, RequestSink sink) {
   auto client = std::make_shared<Client>();
   client->sink = std::move(sink);
+  // The core gets keep() as its sink, which only queues: the client is called by deliver(), without the lock.
   auto keeps = std::bind_front(&CoordinatorThread::keep, this, client);
   Coordinator::Opened opened;
   {
@@ -45,6 +46,8 @@ ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, Requ
     opened = core_.open(inputs, std::move(options), std::move(keeps), monotonic_ms());
     if (!opened.refused) clients_.emplace(opened.id, client);
   }
+  // The copy into a relay takes as long as its bytes, so it is made without the lock. The request may end meanwhile;
+  // start() then releases what was given.
   if (opened.inputs_to) {
     auto payload = payloads_.give(opened.id, inputs, *opened.inputs_to);
     locked().core.start(opened.id, std::move(payload), monotonic_ms());
@@ -53,9 +56,9 @@ ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, Requ
   return opened.id;
 }
 
-void CoordinatorThread::begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
+void CoordinatorThread::set_prompt(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint) {
   if (request.ok()) {
-    locked().core.begin(id, std::move(request).value(), hint, monotonic_ms());
+    locked().core.set_prompt(id, std::move(request).value(), hint, monotonic_ms());
   } else {
     locked().core.fail(id, request.status(), monotonic_ms());
   }
@@ -71,12 +74,14 @@ void CoordinatorThread::abort(ReqId id) {
   std::lock_guard lock(mutex_);
   const auto found = clients_.find(id);
   if (found == clients_.end()) return;
+  // Before the core's own end: events that deliver() has taken already see it, and at most one is under way.
   found->second->closed.store(true);
   clients_.erase(found);
   core_.abort(id, monotonic_ms());
 }
 
 void CoordinatorThread::admin(PipelineCommand command, AdminCommands::Done done) {
+  // Called by the core with the lock held; `done` itself is called by deliver().
   const auto later = [this, done = std::move(done)](std::vector<wire::AdminReply> replies) {
     calls_.push_back([done, replies = std::move(replies)] { done(replies); });
   };
@@ -128,6 +133,7 @@ void CoordinatorThread::run() {
       std::lock_guard lock(mutex_);
       const int64_t now_ms = monotonic_ms();
       trace::Span span(message ? "messages" : "tick", "coordinator");
+      // At most kMaxBatch messages with the lock held, so that submit() and abort() of other threads get their turn.
       const bool woken = !message;
       for (int i = 0; message; message = ++i < kMaxBatch ? inbox_->receive(0) : std::nullopt) {
         core_.handle(std::move(*message), now_ms);
@@ -138,6 +144,7 @@ void CoordinatorThread::run() {
         next_tick_ms = now_ms + kCoordinatorTickMs;
       }
     }
+    // Outside of the lock: a client's sink may take its own locks, and may call abort().
     deliver();
     retry_held();
     if (ticked_ms) env_.ticked(*ticked_ms);
@@ -150,6 +157,7 @@ void CoordinatorThread::deliver() {
   std::vector<std::function<void()>> calls;
   {
     std::lock_guard lock(mutex_);
+    // Swapped, not copied: other threads add events while these are delivered.
     delivering_.swap(events_);
     calls.swap(calls_);
   }
@@ -179,6 +187,7 @@ void CoordinatorThread::deliver(Client& client, RequestEvent& event) {
 bool CoordinatorThread::deliver_held(Client& client) {
   while (!client.held.empty()) {
     RequestEvent& event = client.held.front();
+    // An end that is an error goes out whatever the sink answers: nothing may follow it.
     const bool may_wait = !event.end() || event.end()->status.ok();
     if (client.sink(event) == SinkAnswer::kFull && may_wait) {
       client.full.store(true);

@@ -38,7 +38,7 @@ class CoordinatorThread : public Stage {
   // the lock; the request may end meanwhile.
   ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink);
   // As in Coordinator; the status of a prompt that could not be made ends the request.
-  void begin(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
+  void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, const PlacementHint& hint);
   bool is_live(ReqId id) const { return locked().core.is_live(id); }
   void cancel(ReqId id);
   void abort(ReqId id);

@@ -46,6 +46,7 @@ LiveRequest* Delivery::find_open(ReqId id) {
 
 void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
   CHECK(stage < spec_.stages.size());
+  // Each request is flushed once, after the whole batch: a terminal sends several chunks of one in a step.
   std::vector<ReqId> changed;
   for (wire::Chunk& chunk : batch.chunks) {
     if (handle(stage, slot, chunk, now_ms)) changed.push_back(chunk.id);
@@ -100,6 +101,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
     return ok_status();
   }
   QueuedChunk* queued = nullptr;
+  // The result is the last chunk of its stream, so its terminal waits for no acknowledgement any more.
   if (result) {
     window_.close(request.id, request.route[stage]);
   } else if (deliver(request, stage, chunk, now_ms)) {
@@ -126,7 +128,7 @@ Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& st
   return ok_status();
 }
 
-// The short way of what passes for every token: text for a request of which nothing waits. False: it has to wait; it is
+// The fast path for per-token deltas: text for a request of which nothing waits. False: it has to wait; it is
 // untouched.
 bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms) {
   auto* text = std::get_if<wire::TextDelta>(&chunk.body);
@@ -135,7 +137,7 @@ bool Delivery::deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chu
   RequestEvent event = chunk_event(request, stage, chunk.seq);
   auto& moved = event.body.emplace<wire::TextDelta>(std::move(*text));
   if (request.sink(event) == SinkAnswer::kFull) {
-    *text = std::move(moved);
+    *text = std::move(moved);  // a sink that is full leaves the event as it was
     return false;
   }
   window_.on_taken(request.id, request.route[stage], 1, bytes, now_ms);
@@ -189,6 +191,7 @@ void Delivery::flush(ReqId id, int64_t now_ms) {
   bool full = false;
   for (auto& [stage, stream] : answer.streams) {
     full = full || !flush_stream(*request, stage, stream, now_ms);
+    // What waits for the client must not hold the memory of a relay: its credits are other requests' too.
     if (full) stream.copy_borrowed();
     if (stream.is_settled()) answer.open &= ~stage_bit(stage);
   }

@@ -2,8 +2,8 @@
 //
 // A get that a relay has no capacity for waits and is tried again with each tick, the oldest first, until its deadline.
 //
-// Thread safety: as Payloads. The relays may answer on any thread; `wake` is called there, and the answer is taken with
-// the next tick().
+// Owner: app/instance.h. Thread safety: as Payloads. The relays may answer on any thread; `wake` is called there, and
+// the answer is taken with the next tick().
 #pragma once
 
 #include <cstdint>

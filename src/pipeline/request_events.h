@@ -6,16 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "stages/request_event.h"
+#include "stages/pipeline_engine.h"
 
 namespace millrace {
-
-struct SubmitOptions {
-  std::optional<std::vector<std::string>> terminals;  // that complete it; none: as the spec's rule decides, or all
-  int64_t timeout_ms = 0;                             // 0: the spec's; never more than that
-  bool later = false;                                 // the inputs come by begin()
-  std::string traceparent;                            // as in wire::Submit
-};
 
 // What is open now: after quiescence, all of the first group are 0. The others count since the start.
 struct CoordinatorBooks {

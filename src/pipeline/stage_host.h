@@ -21,8 +21,8 @@ namespace millrace {
 // Of a stage, for each start of its process: so many leases can be lost and taken again.
 inline constexpr int kIncarnationBits = 20;
 
-// The first incarnation of a stage that a person started, newer than that of any process that had the stage before
-// without a supervisor that counts.
+// The first incarnation of a stage without a supervisor. It is based on the time, so it exceeds the incarnations of
+// earlier processes that ran the stage unsupervised.
 uint64_t incarnation_of_now();
 
 // Of --stages: "think", or "think:1" of a stage with replicas; at least one, none twice. kInvalidArgument names what is

@@ -19,7 +19,7 @@ Status check_count(const char* field, std::size_t count, std::size_t limit) {
   return invalid_argument("{} has {} entries; wanted at most {}", field, count, limit);
 }
 
-// Comparisons with NaN are false: every range is asked as "inside".
+// Each range is tested as !(low <= x && x <= high), so that NaN fails.
 Status check_filters(const SamplingSpec& spec) {
   if (!(std::isfinite(spec.temperature) && spec.temperature >= 0)) {
     return invalid_argument("temperature is {}; wanted a finite number >= 0", spec.temperature);

@@ -194,7 +194,7 @@ bool ModelRunner::next_job(BatchResult* result, Job& job) {
   return true;
 }
 
-// Until there is a batch, or the end. Whoever waits for long gets KV memory ready, a piece at a time.
+// Until there is a batch, or the end. An idle compute thread prefaults KV pages, a few at a time, without the lock.
 void ModelRunner::wait_for_job(std::unique_lock<std::mutex>& lock) {
   const auto any = [this] { return stopping_ || !queued_.empty(); };
   if (queue_changed_.wait_for(lock, std::chrono::milliseconds(kKvIdleMs), any)) return;

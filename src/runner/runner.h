@@ -1,4 +1,4 @@
-// Runner: the one door between the scheduler and whatever computes tokens.
+// Runner: the only interface between the scheduler and what computes tokens.
 //
 // submit() hands over one prepared batch and returns at once; poll() gives its sampled tokens. At most
 // RunnerFacts::depth batches are in flight; results come in the order of submission. The scheduler owns the KV pages'
@@ -11,8 +11,8 @@
 // The scheduler knows this interface only, so it is tested with a fake runner whose next token is a hash of (weight
 // version, all tokens so far).
 //
-// Thread safety: submit, poll, read_pages and serve_staged are called by one thread, the scheduler's; the others by
-// any.
+// Owner: the worker's GeneratingEngine. Thread safety: submit, poll, read_pages and serve_staged are called by one
+// thread, the scheduler's; the others by any.
 #pragma once
 
 #include <cstddef>

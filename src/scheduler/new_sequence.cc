@@ -35,7 +35,7 @@ SamplingSpec take_spec(wire::SamplingParams& params) {
 void begin_scores(Sequence& sequence) {
   const int32_t from = sequence.sampling.prompt_logprobs_from;
   if (from < 0 || from >= sequence.prompt_length) return;
-  sequence.tell_first_prompt_logprob = from == 0;
+  sequence.report_first_prompt_logprob = from == 0;
   sequence.score_next = std::max(from, 1);
 }
 

@@ -3,7 +3,7 @@
 // with every step that went well, and jumps up when a retraction shows that it was too low.
 //
 // The numbers are those that users of SGLang know (facts: 0.7, factor 0.14, 600 steps, 20 tokens after a retraction).
-// Thread safety: none.
+// Owner: the BatchPlanner. Thread safety: none.
 #pragma once
 
 #include <algorithm>

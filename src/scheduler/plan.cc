@@ -30,7 +30,7 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
     ++counters_.bubbles;
     return plan;
   }
-  // Who was just sent away must not come back in the same breath.
+  // A step that retracted requests admits none: it would take back the ones it has just retracted.
   if (pages == DecodePages::kReady) {
     const auto [refused, hold_back] = admission_.admit(work.any);
     hold_back_ = hold_back;

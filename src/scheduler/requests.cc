@@ -81,7 +81,7 @@ void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::Toke
   last.finish = std::move(end);
   last.usage = sequence.usage();
   last.usage.transfer = sequence.transfer;
-  last.weight_version = sequence.spoken_version;
+  last.weight_version = sequence.last_token_version;
   out.push_back(std::move(last));
 
   deadlines_.remove(sequence);

@@ -10,7 +10,7 @@
 //   waiting: no pages, no lock, computed == 0, named by no batch
 //   running: pages cover at least `scheduled` tokens; the first `shared_pages` of them belong to the tree and are
 //     locked through `lock`, the rest are held by this sequence alone
-//   ended: its end was told; it only keeps its pages until the last batch that names it was polled
+//   ended: its end was reported; it only keeps its pages until the last batch that names it was polled
 // Thread safety: the scheduler's thread only.
 #pragma once
 
@@ -53,17 +53,23 @@ struct LastLook {
   int32_t deferred = 0;  // passes in which it waited for another to compute its next page, since its match grew
 };
 
+// Fields without a writer in their comment are set by make_sequence() and stay as they are, or are written by one part
+// alone. Of the others: BatchesInFlight adds what a submitted batch takes, Settlement subtracts it when the batch comes
+// back, SequenceMemory and Requests reset them where KV is attached, released or lost.
 struct Sequence {
   ReqId id;
   wire::SamplingParams sampling;  // its lists for the runner are in `spec` alone
   SamplingSpec spec;              // what the runner is given where it samples; `banned` counts below min_tokens only
   std::string extra_key;
-  std::vector<int32_t> tokens;                // also the key in the prefix cache: a row of a picture has its media id
+  // Also the key in the prefix cache: a row of a picture has its media id. Grown by BatchesInFlight (a placeholder) and
+  // append_forced(); filled by Settlement::take_token(); cut by Settlement::fail_batch() and Requests::end().
+  std::vector<int32_t> tokens;
   std::shared_ptr<const PromptInput> input;   // null: the prompt is tokens alone
   std::shared_ptr<RowState> row_state;        // null: its rows are embeddings
   int32_t row_limit = INT32_MAX;              // of one with a RowState: the rows before this position can be computed
   std::shared_ptr<const RowCapture> capture;  // null: none of its rows is wanted
   // Where spec.wants_generated(): the known ones of `tokens` behind the prompt, and those behind them that are forced.
+  // Written by append_forced() and Settlement::take_token().
   AppendArray<int32_t> known_generated;
   std::vector<int32_t> forced;  // the run behind the known tokens that its grammar leaves no choice about
   int32_t prompt_length = 0;
@@ -84,9 +90,13 @@ struct Sequence {
   LastLook look;        // the same
 
   // KV
-  uint64_t weight_version = 0;  // that the KV was computed with
-  bool publishable = true;  // false: the KV is of mixed weight versions, of a failed step, or of rows of a RowSource
-  int32_t computed = 0;     // tokens whose KV is in `pages`
+  // That the KV was computed with. Set by SequenceMemory::attach(), and by Settlement with the first computed rows.
+  uint64_t weight_version = 0;
+  // False: the KV is of mixed weight versions, of a failed step, lost, or of rows of a RowSource. Set by
+  // SequenceMemory::attach(); cleared by Settlement, and by Scheduler::check_kv_epoch().
+  bool publishable = true;
+  // Tokens whose KV is in `pages`. Raised by Settlement; set by SequenceMemory::attach() and release().
+  int32_t computed = 0;
   PageTable pages;
   int32_t shared_pages = 0;
   RadixNode* lock = nullptr;
@@ -96,19 +106,23 @@ struct Sequence {
   int32_t prefill_end = 0;  // tokens at the last attach(): what lies below is published chunk by chunk
 
   // In flight
-  int32_t scheduled = 0;   // `computed`, and the rows of the batches in flight
-  int32_t pending = 0;     // of `tokens`, the last ones, that batches in flight draw
-  int32_t batches = 0;     // in flight that name it
+  // `computed`, and the rows of the batches in flight. Raised by BatchesInFlight; set by AdmissionControl::start(), and
+  // by Requests when the pages are released.
+  int32_t scheduled = 0;
+  // Of `tokens`, the last ones, that batches in flight draw. Raised by BatchesInFlight and append_forced(), lowered by
+  // Settlement, cleared by Requests::end().
+  int32_t pending = 0;
+  int32_t batches = 0;     // in flight that name it: raised by BatchesInFlight, lowered by Settlement
   uint64_t last_step = 0;  // the newest batch that names or named it; samples the last token where `pending` > 0
   bool ended = false;
 
   int32_t kv_losses = 0;  // of all KV, while a batch in flight named it
   int32_t retractions = 0;
-  int32_t preemptions = 0;                 // of those, for a request of higher priority
-  uint64_t spoken_version = 0;             // the weight version of the newest token
-  int32_t score_next = INT32_MAX;          // the first prompt position whose logprob a row has still to give
-  int32_t capture_next = kNoRow;           // the first row of `capture` that is not computed yet
-  bool tell_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
+  int32_t preemptions = 0;                   // of those, for a request of higher priority
+  uint64_t last_token_version = 0;           // the weight version of the newest token
+  int32_t score_next = INT32_MAX;            // the first prompt position whose logprob a row has still to give
+  int32_t capture_next = kNoRow;             // the first row of `capture` that is not computed yet
+  bool report_first_prompt_logprob = false;  // that of prompt position 0, which no row gives
 
   int32_t length() const { return static_cast<int32_t>(tokens.size()); }
   int32_t known() const { return length() - pending; }  // tokens whose values are known

@@ -52,7 +52,7 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
   const bool prefill = sequence.computed < sequence.prefill_end;
   (prefill ? counters_.prefill_rows : counters_.decode_rows) += static_cast<uint64_t>(rows.count);
 
-  const Status status = judge(rows, answer);
+  const Status status = check_answer(rows, answer);
   // KV of more than one weight version is never published. Before anything is computed it is of none.
   if (sequence.computed == 0) sequence.weight_version = result.weight_version;
   if (!status.ok() || sequence.weight_version != result.weight_version) sequence.publishable = false;
@@ -82,7 +82,7 @@ void Settlement::settle_rows(const PlannedRows& rows, SampledToken* answer, cons
   if (delta.tokens.empty() && delta.prompt_logprobs.empty()) return;
   delta.id = sequence.id;
   delta.usage = sequence.usage();
-  delta.weight_version = sequence.spoken_version;
+  delta.weight_version = sequence.last_token_version;
   out.push_back(std::move(delta));
 }
 

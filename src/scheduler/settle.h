@@ -45,7 +45,7 @@ class Settlement {
   void publish(Sequence& sequence);
 
   // ---- take_answer.cc
-  Status judge(const PlannedRows& rows, const SampledToken* answer) const;
+  Status check_answer(const PlannedRows& rows, const SampledToken* answer) const;
   void take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer, wire::TokenDelta& delta);
   void take_forced(Sequence& sequence, int32_t count, uint64_t version, Deltas& out);
   std::optional<wire::Finish> take_token(Sequence& sequence, SampledToken& answer, uint64_t version,

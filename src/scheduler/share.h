@@ -5,6 +5,8 @@
 // Half goes to the oldest, the other half to those with the least left to do, and what nobody needs goes back to the
 // oldest. So a very long prompt cannot hold up the short ones behind it (they have half the budget), and the short ones
 // cannot hold it up (it has the other half and, once it is the oldest, a known end).
+//
+// Thread safety: free functions.
 #pragma once
 
 #include <cstdint>

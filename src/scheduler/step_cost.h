@@ -7,7 +7,7 @@
 // them. Where all of them had the same number of rows a line cannot be told from its slope; then the whole time is
 // taken to be the rows', which errs on the side of short steps until a step of another size teaches better.
 //
-// No clock in here: the times come with the results. Thread safety: none.
+// No clock in here: the times come with the results. Owner: the Scheduler. Thread safety: none.
 #pragma once
 
 #include <algorithm>

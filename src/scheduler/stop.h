@@ -4,6 +4,8 @@
 //   3. max_tokens generated, or the context is full -> kLength
 // So a stop token that is also the last permitted one is a stop. (An abort comes before all of them; stop strings are
 // the detokenizer's.)
+//
+// Thread safety: a free function.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// Whether the runner's answer is one that can be given on.
-Status Settlement::judge(const PlannedRows& rows, const SampledToken* answer) const {
+// OK: the answer can be passed on. kInvalidArgument is the fault of the request, all else of the runner.
+Status Settlement::check_answer(const PlannedRows& rows, const SampledToken* answer) const {
   if (!rows.sample && rows.scores == 0) return ok_status();
   if (answer == nullptr) return internal_error("the runner returned no token for this request");
   if (!answer->status.ok()) {
@@ -35,7 +35,7 @@ Status Settlement::judge(const PlannedRows& rows, const SampledToken* answer) co
 
 void Settlement::take_scores(Sequence& sequence, const PlannedRows& rows, SampledToken* answer,
                              wire::TokenDelta& delta) {
-  if (std::exchange(sequence.tell_first_prompt_logprob, false)) {
+  if (std::exchange(sequence.report_first_prompt_logprob, false)) {
     delta.prompt_logprobs.emplace_back().token = sequence.tokens.front();
   }
   if (rows.scores == 0) return;
@@ -67,7 +67,7 @@ std::optional<wire::Finish> Settlement::take_token(Sequence& sequence, SampledTo
   if (sequence.spec.wants_generated() && is_new) sequence.known_generated.push_back(answer.token);
   pass_forced(sequence, answer.forced);
   --sequence.pending;
-  sequence.spoken_version = version;
+  sequence.last_token_version = version;
   ++counters_.generated_tokens;
   std::optional<wire::Finish> end = stop_after(sequence, options_.eos_token_ids, model_.context_length);
   if (!end || !end->matched_token) delta.tokens.push_back(answer.token);

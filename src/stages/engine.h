@@ -5,9 +5,9 @@
 // (stages/text_answer.h). A request that is refused (a bad template, a prompt over the context, a full queue) gets only
 // the finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
 //
-// Thread safety: all functions may be called from any thread. An answer is called by one thread at a time, in order,
-// perhaps from inside submit() where a request is refused. It must not call back into the engine. After abort()
-// returns, one delta that was already under way may still arrive.
+// Owner: in the server app/instance.h. Thread safety: all functions may be called from any thread. An answer is called
+// by one thread at a time, in order, perhaps from inside submit() where a request is refused. It must not call back
+// into the engine. After abort() returns, one delta that was already under way may still arrive.
 #pragma once
 
 #include <array>

@@ -10,7 +10,7 @@
 // Hashes are signed 64-bit numbers (kv/kv_event.h); the medium is "pool" or "host". A gap in the sequence numbers means
 // that events were lost, and that a listener knows nothing any more.
 //
-// Thread safety: one thread.
+// Owner: the worker `generate`. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

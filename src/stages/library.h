@@ -2,7 +2,7 @@
 // after.
 //
 // Rules are pure: the same request and payloads give the same answer, so every stage and every replica decides alike.
-// Thread safety: filled on one thread, then read from any.
+// Owner: app/, for as long as the process runs. Thread safety: filled on one thread, then read from any.
 #pragma once
 
 #include <functional>

@@ -3,8 +3,9 @@
 // Every submitted request gets its events through its sink: parts of the answer as they are made, then exactly one end.
 // A request that is refused gets only its end, perhaps from inside submit().
 //
-// Thread safety: all functions from any thread. A sink is called by one thread at a time, in order, and must not call
-// back into the engine. After abort() returns, one event that was already under way may still arrive.
+// Owner: in the server app/instance.h; in a test the test. Thread safety: all functions from any thread. A sink is
+// called by one thread at a time, in order; of all these functions it may call abort() alone. After abort() returns,
+// one event that was already under way may still arrive.
 #pragma once
 
 #include <cstdint>
@@ -24,13 +25,16 @@
 
 namespace millrace {
 
+struct SubmitOptions {
+  std::optional<std::vector<std::string>> terminals;  // that complete it; nullopt: by the pipeline's rule, or all
+  int64_t timeout_ms = 0;                             // 0: the pipeline's limit, which is the most
+  bool inputs_follow = false;                         // there are none yet: they come by set_prompt()
+  std::string traceparent;                            // of the span of its server; "": it is not traced
+};
+
 struct PipelineRequest {
   Value inputs;
-  std::optional<std::vector<std::string>> terminals;  // that shall complete it; nullopt: by the pipeline's rule
-  int64_t timeout_ms = 0;                             // 0: the pipeline's limit alone
-  // Its inputs come later, by begin().
-  bool later = false;
-  std::string traceparent;  // of the span of its server; "": it is not traced
+  SubmitOptions options;
 };
 
 class PipelineEngine {
@@ -41,7 +45,7 @@ class PipelineEngine {
   virtual ReqId submit(PipelineRequest request, Sink sink) = 0;
   // The prompt of a request that was submitted without inputs, for an entry stage that generates; or why there is none.
   // Ignored where the request has ended meanwhile.
-  virtual void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
+  virtual void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) = 0;
   virtual bool is_live(ReqId id) const = 0;
   // Ends the request without further events; a sink may call this. Unknown or ended ids are ignored.
   virtual void abort(ReqId id) = 0;

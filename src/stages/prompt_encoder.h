@@ -1,7 +1,8 @@
 // PromptEncoder: a prompt as the api or a pipeline's payload gives it, to ids. A conversation is rendered by the
 // model's chat template (user text marked as untrusted, so it cannot forge a special token), then encoded.
 //
-// Thread safety: immutable after construction; encode() from any thread.
+// Owner: a TokenizerStage, or the worker `tokenize`. Thread safety: immutable after construction; encode() from any
+// thread.
 #pragma once
 
 #include <cstdint>

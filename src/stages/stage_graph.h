@@ -5,7 +5,7 @@
 // another stage's rules. So all results here hold whatever they answer. Sets of stages are bits: bit i is
 // stages[i] of the spec.
 //
-// Thread safety: immutable; any thread.
+// Owner: the Coordinator. Thread safety: immutable; any thread.
 #pragma once
 
 #include <cstdint>

@@ -55,16 +55,19 @@ int64_t StageLoop::tick(int64_t now_ms) {
   loop::StageLoopParts& p = *parts_;
   p.context.now_ms = std::max(p.context.now_ms, now_ms);
   if (ended_) return kNoWake;
+  // The lease before all else: of an incarnation that has lost it nothing may leave.
   check_lease();
   send_membership();
   const int64_t worker_ms = p.context.env.worker->run(p.context.now_ms);
   settle();
+  // After the outputs: a request whose result is here in time does not fail.
   p.ends.fail_overdue();
   p.requests.tombstones().expire(p.context.now_ms);
   p.gate.expire();
   if (p.context.now_ms >= p.context.retry_ms) retry();
   p.acks.tick();
   settle();
+  // Notices first: they join the batch to the coordinator, which flush() sends.
   p.notices.flush();
   flush();
   check_drain();
@@ -131,6 +134,7 @@ void StageLoop::take_outputs() {
   p.context.more_to_settle = true;
   if (p.work.waiting_requests() > 0) p.context.retry_by(p.context.now_ms);
   for (loop::WorkOutput& output : p.outputs) {
+    // Outputs for requests that are gone find nothing: the worker may not know of the end yet.
     if (output.kind == Kind::kCrash) {
       p.ends.fail_worker_requests(*output.error);
     } else if (output.kind == Kind::kReply) {

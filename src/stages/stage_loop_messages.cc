@@ -30,6 +30,7 @@ void StageLoop::on(wire::Submit&& message) {
   const ReqId id = message.id;
   if (sender == Sender::kAccepted) return check(id, parts_->intake.on_submit(std::move(message)));
   const std::size_t size_bytes = message.payload.tree.bytes.size();
+  // Of a coordinator whose Welcome has not come: messages of two connections have no sequence between them.
   if (sender == Sender::kUnknownYet) parts_->gate.park(std::move(message), size_bytes);
 }
 
@@ -39,6 +40,7 @@ void StageLoop::on(wire::ChunkBatch&& message) {
     ++context.counters.misaddressed;
     return;
   }
+  // One bad chunk ends its own request; the others of the batch are taken as they are.
   const Sender sender = parts_->gate.check_peer(message.from);
   if (sender == Sender::kAccepted) {
     for (wire::Chunk& chunk : message.chunks) check(chunk.id, parts_->intake.on_chunk(message.from, chunk));
@@ -63,10 +65,12 @@ void StageLoop::on(wire::AckBatch&& message) {
   }
 }
 
+// Of any sender: an abort of an ended request changes nothing, and is acknowledged again.
 void StageLoop::on(wire::AbortRequest&& message) { parts_->ends.abort(message.id); }
 
 void StageLoop::on(wire::AdminRequest&& message) {
   loop::LoopContext& context = parts_->context;
+  // Profiles and logs are the process's: one answer of it, whatever its worker is doing.
   const bool is_of_process = message.action == wire::AdminAction::kStartProfile ||
                              message.action == wire::AdminAction::kStopProfile ||
                              message.action == wire::AdminAction::kShowLog;
@@ -100,6 +104,7 @@ void StageLoop::on(wire::Peers&& message) {
   const Sender sender = parts_->gate.check_coordinator(message.from);
   if (sender == Sender::kUnknownYet) return p.gate.park(std::move(message), 0);
   if (sender == Sender::kIgnored || !p.context.book.update(message)) return;  // the same again, or an older one
+  // Batches to an incarnation that is gone would be refused for ever; their requests fail below.
   p.outgoing.drop_if([&p](const loop::Outgoing::Receiver& to) {
     return !to.stage.empty() && p.context.book.standing(to.stage, to.replica, to.incarnation) == loop::Standing::kGone;
   });
@@ -112,6 +117,7 @@ void StageLoop::on(wire::Peers&& message) {
 
 void StageLoop::on(wire::Shutdown&& message) {
   loop::LoopContext& context = parts_->context;
+  // A late Shutdown of an earlier coordinator must not end the stage of the present one.
   if (!parts_->lease.never_joined() && message.from.session != context.session) {
     ++context.counters.stale;
     return;
@@ -130,6 +136,7 @@ void StageLoop::check_lease() {
 
 void StageLoop::lose_lease(const char* why) {
   loop::StageLoopParts& p = *parts_;
+  // The coordinator has ended these requests, or will when this stage joins as a new incarnation: no answer is owed.
   LOG_WARNING("{}/{}: lost its lease ({}); {} requests dropped, and it joins again", p.context.stage(),
               p.context.config.self.replica, why, p.requests.size());
   p.lease.lose();

@@ -20,11 +20,12 @@ TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerSta
 
 ReqId TextEngine::submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) {
   answer->begin(pipeline_, model_.vocab_size, request.speech.has_value());
-  PipelineRequest later{.terminals = terminals_of(request),
-                        .timeout_ms = request.timeout_ms,
-                        .later = true,
-                        .traceparent = std::move(request.traceparent)};
-  const ReqId id = pipeline_.submit(std::move(later), std::bind_front(&TextAnswer::deliver, std::move(answer)));
+  // First the id, then the prompt: the request has its deadline and its one end while it is tokenized.
+  PipelineRequest accepted{.options = {.terminals = terminals_of(request),
+                                       .timeout_ms = request.timeout_ms,
+                                       .inputs_follow = true,
+                                       .traceparent = std::move(request.traceparent)}};
+  const ReqId id = pipeline_.submit(std::move(accepted), std::bind_front(&TextAnswer::deliver, std::move(answer)));
   start(id, std::move(request));
   return id;
 }
@@ -39,7 +40,7 @@ std::optional<std::vector<std::string>> TextEngine::terminals_of(const GenerateR
 
 void TextEngine::start(ReqId id, GenerateRequest request) {
   if (request.replica && (*request.replica < 0 || *request.replica >= options_.replicas)) {
-    pipeline_.begin(
+    pipeline_.set_prompt(
         id, invalid_argument("the data-parallel rank is {}; wanted 0 to {}", *request.replica, options_.replicas - 1),
         {});
     return;
@@ -51,7 +52,7 @@ void TextEngine::start(ReqId id, GenerateRequest request) {
         tokenized(id, std::move(request), media, std::move(ids));
       },
       [this, id] { return pipeline_.is_live(id); });
-  if (!posted.ok()) pipeline_.begin(id, posted, {});
+  if (!posted.ok()) pipeline_.set_prompt(id, posted, {});
 }
 
 Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const PromptMediaList& media,
@@ -90,14 +91,14 @@ ReplicaRouter::Prefix TextEngine::prefix_of(const wire::TokenizedRequest& reques
 // On a thread of the tokenizer.
 void TextEngine::tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media,
                            Result<std::vector<int32_t>> ids) {
-  if (!ids.ok()) return pipeline_.begin(id, ids.status(), {});
+  if (!ids.ok()) return pipeline_.set_prompt(id, ids.status(), {});
   Result<wire::TokenizedRequest> out = make(request, media, std::move(ids).value());
   PlacementHint hint{.replica = request.replica};
   if (out.ok()) {
     hint.tokens = static_cast<int64_t>(out->prompt.size());
     if (options_.wants_prefix) hint.prefix = prefix_of(*out);
   }
-  pipeline_.begin(id, std::move(out), std::move(hint));
+  pipeline_.set_prompt(id, std::move(out), std::move(hint));
 }
 
 Health TextEngine::health() const {

@@ -45,7 +45,7 @@ class ManualPipeline : public PipelineEngine {
     return id;
   }
   // As a coordinator does: a prompt that could not be made ends its request.
-  void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
+  void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
     std::lock_guard lock(mutex_);
     if (!request.ok() && sinks.contains(id.value)) {
       const Sink sink = std::move(sinks[id.value]);
@@ -145,7 +145,7 @@ class TextEngineTest : public ::testing::Test {
 TEST_F(TextEngineTest, APromptIsAcceptedThenTokenizedThenPlaced) {
   const std::string prompt(60, 'x');
   const ReqId id = submit(prompt);
-  EXPECT_TRUE(pipeline_.requests[0].later);
+  EXPECT_TRUE(pipeline_.requests[0].options.inputs_follow);
   const auto begun = pipeline_.wait_begun();
   ASSERT_TRUE(begun.request.ok()) << begun.request.status().to_string();
   EXPECT_EQ(begun.id, id);
@@ -264,7 +264,7 @@ TEST_F(TextEngineTest, TheFinishOfASpokenAnswerWaitsForItsSound) {
     EXPECT_EQ(pipeline_.sinks.at(id.value)(event), SinkAnswer::kTaken);
   };
   const ReqId id = submit();
-  EXPECT_EQ(pipeline_.requests[0].terminals, (std::vector<std::string>{"detokenizer", "vocoder"}));
+  EXPECT_EQ(pipeline_.requests[0].options.terminals, (std::vector<std::string>{"detokenizer", "vocoder"}));
   pipeline_.emit(id, {.accepted = true});
   play(id, {0.5f});
   pipeline_.emit(id, {.text = "all", .finish = wire::Finish{.reason = wire::FinishReason::kLength}, .usage = {2, 3}});

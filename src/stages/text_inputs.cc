@@ -51,17 +51,16 @@ ReqId TextInputs::submit(PipelineRequest request, Sink sink) {
   Result<GenerateRequest> generate = read();
   auto collected = std::make_shared<Collected>(
       without(request.inputs, {"text", "messages", kIdsKey, "sampling", "add_special_tokens"}), std::move(sink));
-  PipelineRequest later{.terminals = std::move(request.terminals),
-                        .timeout_ms = request.timeout_ms,
-                        .later = true,
-                        .traceparent = std::move(request.traceparent)};
-  if (!later.terminals && !terminal_.empty()) later.terminals = std::vector{terminal_};
+  // The inputs have become a prompt, which follows when it is tokenized.
+  PipelineRequest accepted{.options = std::move(request.options)};
+  accepted.options.inputs_follow = true;
+  if (!accepted.options.terminals && !terminal_.empty()) accepted.options.terminals = std::vector{terminal_};
   const ReqId id =
-      pipeline_.submit(std::move(later), [collected](RequestEvent& event) { return collected->on_event(event); });
+      pipeline_.submit(std::move(accepted), [collected](RequestEvent& event) { return collected->on_event(event); });
   if (generate.ok()) {
     engine_.start(id, std::move(generate).value());
   } else {
-    pipeline_.begin(id, generate.status(), {});
+    pipeline_.set_prompt(id, generate.status(), {});
   }
   return id;
 }

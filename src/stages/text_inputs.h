@@ -27,8 +27,8 @@ class TextInputs : public PipelineEngine {
         read_request_(std::move(read_request)) {}
 
   ReqId submit(PipelineRequest request, Sink sink) override;
-  void begin(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
-    pipeline_.begin(id, std::move(request), std::move(hint));
+  void set_prompt(ReqId id, Result<wire::TokenizedRequest> request, PlacementHint hint) override {
+    pipeline_.set_prompt(id, std::move(request), std::move(hint));
   }
   bool is_live(ReqId id) const override { return pipeline_.is_live(id); }
   void abort(ReqId id) override { pipeline_.abort(id); }

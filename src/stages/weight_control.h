@@ -3,7 +3,8 @@
 //
 // A version is a number that the engine draws; its label is the trainer's name for it, or the number.
 //
-// Thread safety: all functions from any thread. `done` is called once, perhaps from inside, and must not call back.
+// Owner: its PipelineEngine. Thread safety: all functions from any thread. `done` is called once, perhaps from inside,
+// and must not call back.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,10 @@
 // Worker: the computation of one stage, apart from everything that moves messages. A stage loop (stages/stage_loop.h)
-// owns one and calls it on a thread of the worker's own, one call at a time, so a worker needs no locks and a call may
-// take long. Exceptions are pulse() and what Emit::congested() reads.
+// owns one and makes one call at a time, so a worker needs no locks.
+//
+// Owner: its WorkerHost (stages/loop/worker_host.h). Threads: a worker has a thread of its own, where a call may take
+// long, unless the library names it in short_calls: its calls are then made on the loop's thread and last a step at
+// most. load() runs on the worker's thread, or, without one, on a thread that ends with it. Any thread may call
+// pulse(), drain() and holds() after load().
 //
 // Life of a worker: load() once, then requests and admin commands until it is destroyed. Life of a request: start()
 // once, with its payload (merged, where the stage waits for several); chunk() in order and chunks_done() for each

@@ -266,8 +266,7 @@ void DecoderState::strip_fused(size_t step, const DecoderChain::Strip& strip, st
   for (size_t i = 0; i < strip.stop && std::string_view(text).substr(0, end).ends_with(strip.content); ++i) {
     end -= strip.content.size();
   }
-  // At most strip.stop copies: more of them at the end could not all be stripped, and the first ones are text for
-  // certain.
+  // At most strip.stop copies are held: the ones before them cannot be stripped later, so they are emitted now.
   memory.held = text.substr(end);
   text.resize(end);
   if (!text.empty()) decode_step(step + 1, std::move(text), out);

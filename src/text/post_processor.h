@@ -1,7 +1,7 @@
 // PostProcessor: the "post_processor" of a tokenizer.json, reduced to what a single sequence needs: ids before and
 // after it.
 //
-// Immutable after parse.
+// Owner: its Tokenizer. Thread safety: immutable after parse.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // The parts of a Tokenizer; for tokenizer.cc and tokenizer_load.cc alone.
 //
-// Filled by the loader, then immutable and shared.
+// Owner: its Tokenizer. Thread safety: filled by the loader, then immutable and shared.
 #pragma once
 
 #include <memory>

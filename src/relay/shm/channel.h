@@ -4,7 +4,8 @@
 // It lives as long as anybody holds bytes that came through it, also beyond its relay's close() and its writer's death;
 // its end closes the socket, and with it releases what is still held.
 //
-// Thread safety: claim(), parts(), offered(), release() from any thread. Nothing blocks.
+// Owner: shared by the Fetcher and the bytes that came through it. Thread safety: claim(), parts(), offered(),
+// release() from any thread. Nothing blocks.
 #pragma once
 
 #include <functional>

@@ -31,7 +31,7 @@ inline constexpr unsigned kMessageId = 1;                // of all our active me
 inline constexpr std::size_t kAloneBytes = 16u << 10;    // a part of more bytes travels by itself
 inline constexpr std::size_t kPackedBytes = 64u << 10;   // smaller ones together
 inline constexpr std::size_t kSegmentBytes = 4u << 20;   // the most at once: what a cancelled get still waits for
-inline constexpr std::size_t kPoolFromBytes = 8u << 10;  // fewer are pushed: no second trip, nothing to map
+inline constexpr std::size_t kPoolFromBytes = 8u << 10;  // fewer are pushed: saves a round trip and a map
 inline constexpr std::size_t kMaxKeyBytes = 1024;        // of an arena
 // Of one peer's pool, mapped here: 32 of 32 MiB are a pool of 1 GiB. A get without a map takes messages.
 inline constexpr std::size_t kMaxArenaMaps = 32;
@@ -54,7 +54,7 @@ class UcxLink;
 // Which part of a peer's memory is known to be mapped here.
 class Mapped {
  public:
-  // False: a page of it is not, or the range goes round. Asked of the kernel once for each page.
+  // False: a page of it is not, or the range overflows the address space. Asked of the kernel once for each page.
   bool covers(const std::byte* at, std::size_t bytes);
 
  private:

@@ -76,7 +76,8 @@ class World {
     for (const auto& [id, life] : lives_) {
       ended_.emplace_back(life, harness.outcomes.at(id));
     }
-    for (const auto& [life, outcome] : ended_) judge(life, outcome, harness.scheduler.facts().weight_version, counts);
+    for (const auto& [life, outcome] : ended_)
+      check_outcome(life, outcome, harness.scheduler.facts().weight_version, counts);
   }
 
  private:
@@ -250,7 +251,7 @@ class World {
     return 0;
   }
 
-  void judge(const Life& life, const Outcome& outcome, uint64_t newest, WorldCounts& counts) const {
+  void check_outcome(const Life& life, const Outcome& outcome, uint64_t newest, WorldCounts& counts) const {
     const wire::TokenizedRequest& request = life.request;
     SCOPED_TRACE("request " + std::to_string(request.id.value));
     ASSERT_TRUE(outcome.finish.has_value());

@@ -1,4 +1,7 @@
-// generate: a GeneratingEngine as the worker of a stage.
+// generate: a GeneratingEngine as the worker of a stage. Owner: its WorkerHost; all state is the loop's thread's, but
+// for the two atomics of pulse(). A request passes: begin() -> preparing_ (grammar, media) -> pages_ (cached KV of
+// others) -> receive_now() -> states_ (the scheduler has it; beside it in held_ while its receiver is behind) ->
+// finish() or drop().
 #include <algorithm>
 #include <atomic>
 #include <iterator>

@@ -70,6 +70,7 @@ Status find_dialects(const ModelOptions& options, TextComponents& components) {
   ModelFacts& facts = components.facts;
   const bool has_template = components.chat_template.has_value();
   if (has_template) facts.chat_template = components.chat_template->source();
+  // A template may have a form of its own for requests with tools: the dialect of calls is read from that one.
   const std::string with_tools = has_template ? components.chat_template->source(true) : "";
   ASSIGN_OR_RETURN(facts.tool_dialect, tool_dialect_of(options.tool_parser, with_tools));
   ASSIGN_OR_RETURN(facts.reasoning_dialect, reasoning_dialect_of(options.reasoning_parser, with_tools));
@@ -128,6 +129,7 @@ Status check_activations(const ModelOptions& options, const WeightStore& store) 
     return invalid_argument("--activations bf16 with --quantize {}; wanted one of them: it is for bf16 weights",
                             options.quantize);
   }
+  // Matrices alone: norms and biases may be in bf16 anywhere, and the option does nothing for them.
   const std::vector<std::string> names = store.names();
   const auto is_bf16 = [&store](const std::string& name) {
     const SafetensorsEntry* tensor = store.find(name);
@@ -156,11 +158,13 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
   load.quantize = quantize_option(options);
   std::optional<PackedCache> cache;
+  // The reference kernels pack nothing, so there is nothing to keep.
   if (!options.packed_cache_dir.empty() && load.isa != kernels::Isa::kRef) {
     cache.emplace(options.packed_cache_dir, cache_name(options, dir.config, layers), *store, load);
     load.packed_cache = &*cache;
   }
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model, load_model(dir.config, store, layers, version, load));
+  // What was not packed is still on disk; without this the first requests would wait for its pages.
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
   if (cache) cache->save(report("writing the packed cache"));
@@ -178,6 +182,7 @@ Result<std::shared_ptr<const Model>> load_start_weights(const ModelOptions& opti
   uncached.packed_cache_dir.clear();  // it is the model's
   ASSIGN_OR_RETURN(std::shared_ptr<const Model> model,
                    load_weights(uncached, std::move(store), layers, progress, manifest->version));
+  // A snapshot that changed on disk would serve other weights under the version that clients know.
   if (model->weights_checksum() == manifest->weights_checksum) return model;
   return invalid_argument("{}: its weights have the checksum {:016x}; wanted {:016x}, as {} has it", folder,
                           model->weights_checksum(), manifest->weights_checksum, kSnapshotManifestName);
@@ -191,6 +196,7 @@ std::string canonical(const std::string& path) {
 }
 
 Status check_weights_folder(const ModelOptions& options, const std::string& path) {
+  // Compared without links and dots, so that no request leaves the root by them.
   const std::string folder = canonical(path);
   if (folder.empty()) return error(StatusCode::kNotFound, "{} is not there; wanted a model folder", path);
   if (folder == canonical(options.model)) return ok_status();
@@ -271,12 +277,13 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
     RETURN_IF_ERROR(check_same_media(media, path, config));
     if (check) RETURN_IF_ERROR(check(path).with_prefix(path));
+    // One thread: requests are computed meanwhile, and their threads must not wait for this one.
     ThreadPool pool(1);
     if (frozen) RETURN_IF_ERROR(frozen->compare(store, pool).with_prefix(path));
     ModelOptions options = serving;
     options.model = path;
     options.threads = 1;
-    options.packed_cache_dir.clear();
+    options.packed_cache_dir.clear();  // it is that of the weights of the start
     return load_weights(
         options, std::move(store), std::nullopt, [](const std::string&, double) {}, version);
   };
@@ -331,6 +338,7 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   components.eos_token_ids = components.dir.generation.eos_token_ids;
   if (const auto eos = components.tokenizer->eos_id()) components.eos_token_ids.push_back(*eos);
   if (!components.dir.gguf.empty()) {
+    // A GGUF file names one end token, and a chat model may end its turn by another one.
     for (const int32_t id : end_tokens_by_name(*components.tokenizer)) components.eos_token_ids.push_back(id);
   }
   std::sort(components.eos_token_ids.begin(), components.eos_token_ids.end());

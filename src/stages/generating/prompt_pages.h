@@ -1,5 +1,5 @@
-// PromptPages: requests that wait, last of all, for KV pages of their prompt that something else has: the folder of
-// --kv-disk-dir, and then another server. Their scheduler does not know them yet; what does not come it computes.
+// PromptPages: fetches KV pages of a prompt before the scheduler gets the request: from the folder of --kv-disk-dir,
+// then from another server. This is the last thing that a request waits for. Pages that do not come are computed.
 //
 // Owner: the worker `generate`. Thread safety: the worker's thread.
 #pragma once
@@ -34,7 +34,7 @@ class PromptPages {
   Result<std::optional<Begun>> begin(PreparingState next, int64_t now_ms);
   // It was aborted, whether it waits or not.
   void drop(ReqId request, int64_t now_ms);
-  // It has ended: who waits for its pages knows.
+  // It has ended: the server that waits for its pages is notified.
   void on_end(ReqId request, const Status& status, int64_t now_ms);
 
   // Messages of other servers; before a step of the scheduler.
@@ -48,7 +48,7 @@ class PromptPages {
   bool exports() const { return transfers_ && transfers_->exports().open() > 0; }
   // When to step again at the latest, in ms; nullopt: it does not matter.
   std::optional<int> due() const;
-  // What waits, for people who look at it.
+  // The waiting requests, for the state that operators read.
   void describe(std::vector<PreparingRequest>& out, int64_t now_ms) const;
   void describe(std::vector<wire::Metric>& metrics) const;
 

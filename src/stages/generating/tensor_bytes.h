@@ -1,5 +1,5 @@
-// The bytes of a tensor of a serving model as they came, from the form in which it serves: floats that were only laid
-// out anew are the same values. Thread safety: free function.
+// Reconstructs a tensor's original bytes from its packed form. Packing floats changes their layout, not their values.
+// Thread safety: free function.
 #pragma once
 
 #include "models/weight_table.h"

@@ -4,7 +4,7 @@
 // another incarnation. Incarnations of one replica only grow, so an older one than the table's is gone for ever, and
 // one that is newer, or not there at all, is not known yet.
 //
-// Thread safety: the loop's thread.
+// Owner: LoopContext. Thread safety: the loop's thread.
 #pragma once
 
 #include <compare>

@@ -6,7 +6,8 @@
 // other requests of its sender. So what has to wait is copied, and only that: a stage that can begin at once reads the
 // relay's own memory.
 //
-// Thread safety: detach() is free and without state; a DetachBudget is the loop's, its reservations go to any thread.
+// Owner: the WorkQueue has the DetachBudget. Thread safety: detach() is free and without state; a DetachBudget is the
+// loop's, its reservations go to any thread.
 #pragma once
 
 #include <atomic>

@@ -191,7 +191,7 @@ Result<const wire::Peer*> EdgeSender::receiver(const LoopRequest& request, OutEd
   if (!peer || peer->incarnation < hop.incarnation) {
     return absent(edge, fmt::format("replica {} is not in the table of peers", replica));
   }
-  // The table may be older than the world; the coordinator ends what really waits for the dead.
+  // The table of peers may be stale; the coordinator ends the requests that need a replica which is lost.
   if (!peer->up && !edge.to) return absent(edge, fmt::format("replica {} is down", replica));
   if (!peer->up) return error(StatusCode::kUnavailable, "replica {} is down", replica);
   // Bound to the incarnation that the coordinator chose, even if a newer one is in the table: what others have sent to

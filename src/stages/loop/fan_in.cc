@@ -11,6 +11,8 @@ Status FanIn::on_submit(LoopRequest& request, wire::Payload payload) {
   if (!context_.config.spec.wait_for.empty()) {
     return internal_error("the entry stage waits for other stages' payloads");
   }
+  // The entry before the fetch: fetches_payload() must be true while the bytes are on their way. The coordinator's
+  // payload has no source, so its key is "".
   request.in.payloads[""];
   return fetch(request, {.kind = CallPurpose::Kind::kGetPayload, .request = request.id}, std::move(payload));
 }
@@ -20,6 +22,8 @@ Status FanIn::on_submit(LoopRequest& request, wire::TokenizedRequest generate) {
     return internal_error("a stage with a prompt waits for other stages' payloads");
   }
   request.in.payloads[""].here = true;
+  // No rule is asked: stream_done_to decides by a payload, and a prompt has none. The targets come before the event,
+  // which an inline worker answers within add().
   sender_.set_targets(request, context_.config.spec.stream_to);
   request.in.started = true;
   generate.id = request.id;
@@ -32,6 +36,7 @@ Status FanIn::on_result(LoopRequest& request, const wire::Origin& from, const wi
   ASSIGN_OR_RETURN(InEdge* const edge, streams_.next_on_edge(request, from, chunk));
   if (!edge) return ok_status();
   RETURN_IF_ERROR(check(request, *edge, from.stage));
+  // The number is taken before the bytes are here, so that a repetition of this result starts no second fetch.
   InputStreams::accept_result(*edge);
   request.in.payloads[from.stage];
   return fetch(request,
@@ -67,6 +72,7 @@ Status FanIn::arrived(LoopRequest& request, const std::string& from, Value value
   RETURN_IF_ERROR(set_expected(request, from, value));
   payload.value = std::move(value);
   RETURN_IF_ERROR(merge_if_complete(request));
+  // It waits for the others: copied, so that it holds no credit that one of them may need (detach.h).
   if (!request.in.started && payload.value) detach(*payload.value);
   return streams_.check_payload_first(request);
 }
@@ -92,6 +98,7 @@ Status FanIn::merge_if_complete(LoopRequest& request) {
     const auto payload = in.payloads.find(name);
     if (payload == in.payloads.end() || !payload->second.here) return ok_status();
   }
+  // Every payload here is one of `expected`: set_expected() has refused the others.
   std::map<std::string, Value> values;
   for (auto& [from, payload] : in.payloads) {
     values[from] = std::move(*payload.value);
@@ -107,6 +114,7 @@ Status FanIn::start(LoopRequest& request, Value payload) {
   request.in.started = true;
   if (!context_.config.stream_from.empty()) detach(payload);  // the worker holds it while it waits for the stream
   work_.add(request, {.kind = WorkEvent::Kind::kStart, .body = std::move(payload)});
+  // Behind kStart: chunks that came before the payload waited for it.
   streams_.deliver(request);
   return ok_status();
 }

@@ -61,12 +61,14 @@ Status InputStreams::on_chunk(LoopRequest& request, const wire::Origin& from, wi
   ASSIGN_OR_RETURN(InEdge* const edge, next_on_edge(request, from, chunk));
   if (!edge) return ok_status();
   edge->streams = true;
+  // A sender that keeps to its window never gets here; one that does not must not fill this process.
   if (edge->next - edge->acked >= wire::kMaxUnackedChunks) {
     return error(StatusCode::kResourceExhausted, "'{}' has {} chunks unacknowledged; wanted at most {}", from.stage,
                  edge->next - edge->acked + 1, wire::kMaxUnackedChunks);
   }
   ++edge->next;
   if (deliver_now(request, from.stage, *edge, chunk.body)) return ok_status();
+  // An empty entry keeps the position of a value that is being fetched: later chunks wait behind it.
   std::optional<Body>& held = edge->held[chunk.seq];
   if (auto* value = std::get_if<wire::StreamValue>(&chunk.body)) {
     RETURN_IF_ERROR(fetch(
@@ -84,11 +86,12 @@ Status InputStreams::fetch(LoopRequest& request, CallPurpose purpose, wire::Payl
   return value ? arrived(request, purpose.edge, purpose.seq, std::move(*value)) : ok_status();
 }
 
-// The short way of what passes for every token: a delta whose turn it is. False: it waits, as all else does.
+// The fast path for per-token deltas: a delta whose turn it is. False: it waits, as all else does.
 bool InputStreams::deliver_now(LoopRequest& request, const std::string& from, InEdge& edge, wire::ChunkBody& body) {
   if (std::holds_alternative<wire::StreamValue>(body) || !edge.held.empty() || request.work.resulted) return false;
   if (!may_deliver(request)) return false;
   Body delta = take_delta(body);
+  // Refused, the delta is untouched and takes the queue, behind which nothing of this edge is held.
   if (!work_.add_now(request, from, edge, delta)) {
     work_.add(request, {.kind = WorkEvent::Kind::kChunk, .from = from, .body = std::move(delta)});
   }
@@ -118,6 +121,7 @@ void InputStreams::accept_result(InEdge& edge) {
 
 void InputStreams::result_arrived(LoopRequest& request, const std::string& from) {
   InEdge& edge = request.in.edges.at(from);
+  // Only now may the result be acknowledged: until its bytes are here the sender must keep them.
   edge.result_here = true;
   acks_.acknowledge_if_due(request.id, from, edge);
 }
@@ -129,6 +133,7 @@ void InputStreams::deliver(LoopRequest& request) {
 }
 
 void InputStreams::deliver(LoopRequest& request, const std::string& from, InEdge& edge) {
+  // In sequence, while the values are here: a gap is a fetch that has not ended.
   while (!edge.held.empty() && edge.held.begin()->second) {
     Body chunk = std::move(*edge.held.begin()->second);
     edge.held.erase(edge.held.begin());

@@ -14,6 +14,7 @@ Status Intake::on_submit(wire::Submit message) {
     ++context_.counters.misaddressed;
     return ok_status();
   }
+  // A repeated Submit starts nothing, nor does one that its abort has overtaken: the tombstone is here then.
   if (requests_.find(message.id) || requests_.tombstones().find(message.id)) {
     ++context_.counters.repeated;
     return ok_status();
@@ -35,6 +36,8 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
     ++context_.counters.misaddressed;
     return ok_status();
   }
+  // The sequence of these looks: a live request, one that ends, a tombstone, then a new one. The first chunk of any
+  // edge begins a request, since the chunks of several senders come in no agreed sequence.
   LoopRequest* request = requests_.find(chunk.id);
   if (request && !request->is_live()) return on_late_chunk(Ended::kFailed, from, chunk), ok_status();
   if (!request) {
@@ -48,6 +51,7 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
 }
 
 Status Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk) {
+  // A Failure has no number in its stream, so it is looked at before check_number().
   if (const auto* failure = std::get_if<wire::Failure>(&chunk.body)) {
     if (!streams_.has_end_of(request, from)) return Status(failure->code, failure->message);
     ++context_.counters.late;  // InputAcks::answer_repeated() of the sender, which our repetition crossed
@@ -77,6 +81,7 @@ Status Intake::retry(LoopRequest& request, Fetches::Waiting get) {
 }
 
 Status Intake::may_admit(int64_t limit_ms) const {
+  // The time left travels as a duration, as hosts share no clock; below 0 it was over when the message left.
   if (limit_ms < 0) return error(StatusCode::kDeadline, "the request came {} ms too late", -limit_ms);
   const auto most = static_cast<std::size_t>(std::max(context_.config.spec.resources.max_requests, 1));
   if (requests_.size() >= most) {
@@ -92,6 +97,7 @@ LoopRequest* Intake::admit(ReqId id, wire::Opening opening) {
   ++context_.counters.received;
   if (const Status refused = may_admit(limit_ms).with_prefix(context_.stage()); !refused.ok()) {
     ++context_.counters.failed;
+    // Chunks of other senders follow: without a tombstone each would be admitted and refused anew.
     requests_.tombstones().add(id, Ended::kFailed, context_.now_ms);
     add_refused_span(context_, opening.traceparent, refused);
     notices_.add(wire::Chunk{.id = id, .body = wire::Failure{refused.code(), refused.message()}});
@@ -107,7 +113,9 @@ LoopRequest* Intake::admit(ReqId id, wire::Opening opening) {
 
 void Intake::on_late_chunk(Ended how, const wire::Origin& from, const wire::Chunk& chunk) {
   ++context_.counters.late;
+  // Fetched and dropped: the sender keeps the bytes, and its credit, until they are read.
   if (const wire::Payload* payload = wire::payload_of(chunk.body)) fetches_.drain(chunk.id, *payload);
+  // Only after a result: its sender still waits for the window. That of a failed or aborted request is being ended.
   if (how != Ended::kFinished || !wire::is_numbered(chunk.body)) return;
   acks_.acknowledge_ended(chunk.id, from, chunk.seq + 1);
 }

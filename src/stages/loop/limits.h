@@ -49,15 +49,15 @@ inline constexpr int64_t kParkMs = 1'000;
 inline constexpr int64_t kDeadlineGraceMs = 1'000;  // it ends a request that is over; if not, the stage does after this
 inline constexpr std::size_t kMaxNotices = 16'384;  // failures and acknowledgements that wait for its outbox
 inline constexpr int64_t kRegisterMs = 250;         // between two tries to register
-inline constexpr int64_t kNoAnswerMs = 5'000;       // between two words to a person about one who does not answer
+inline constexpr int64_t kNoAnswerMs = 5'000;       // between two warnings about a silent coordinator
 inline constexpr int64_t kDefaultLeaseMs = 2'000;   // where the Welcome names none
 inline constexpr int64_t kCoordinatorSilentLeases = 3;  // nothing received from it for so many leases: it is gone
 inline constexpr int64_t kWorkerStalledMs = 1'500;      // heartbeats add kHeartbeatMs: reported within 2 s
 inline constexpr int64_t kDrainPollMs = 20;             // how late the end of what a worker holds may be noticed
 inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
 
-// Of one step: answers that make answers. The rest is left to the next one, so that a worker that never stops talking
-// does not keep the heartbeat from leaving.
+// Of one step: answers that make answers. The rest is left to the next one, so that a worker that produces output
+// continuously does not keep the heartbeat from leaving.
 inline constexpr int kMaxSettleRounds = 4;
 
 }  // namespace millrace::loop

@@ -53,7 +53,7 @@ Status OutputRouter::send(LoopRequest& request, WorkOutput& output) {
   if (to_client && !spec.terminal) {
     return internal_error("the worker streams to the client; only a terminal may, or one with stream_to");
   }
-  // The short way of what passes for every token.
+  // The fast path for per-token deltas.
   const std::string* target = is_delta(output.body) ? only_target(request, to_client) : nullptr;
   if (target && sender_.append(request, *target, output.body)) return ok_status();
   OutItem item{.kind = OutItem::Kind::kValue};

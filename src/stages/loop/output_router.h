@@ -22,10 +22,12 @@ class OutputRouter {
                RequestTable& requests)
       : context_(context), rules_(rules), sender_(sender), work_(work), streams_(streams), requests_(requests) {}
 
-  // Of a request that has ended, or after its result, both are ignored. An error: why the request has to end.
+  // Both ignore outputs of a request that has ended or has its result, except for kDropped. An error: why the request
+  // has to end.
   // Sends a chunk where it goes.
   Status send(LoopRequest& request, WorkOutput& output);
-  // All else: a result, which is sent, a failure, or that the worker has dropped the request.
+  // All else: a result, which is sent; a failure; or kDropped, which is always taken: the worker has released the
+  // request.
   Status end(LoopRequest& request, const WorkOutput& output);
 
  private:

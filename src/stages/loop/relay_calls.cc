@@ -7,7 +7,7 @@
 namespace millrace::loop {
 namespace {
 
-// kTooLarge is of texts and contexts to clients; and who reads this can only change the file.
+// To a client kTooLarge means its text or context, so this is kInvalidArgument: the operator can raise pool_mib.
 Status named(Status status) {
   if (status.code() != StatusCode::kTooLarge) return status;
   return invalid_argument("{}: its pool_mib in the pipeline's file is too small", status.message());

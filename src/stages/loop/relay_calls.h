@@ -4,7 +4,8 @@
 // list that the loop collects, and a wake. Each call that was made is collected exactly once. The list holds at most
 // what is open, which the relays' credits and the loop's own limits bound.
 //
-// Thread safety: the loop's thread. The list is shared with the relays, which may outlive this.
+// Owner: a StageLoop, or RelayPayloads under its lock. Thread safety: the owner's thread. The list is shared with the
+// relays, which may outlive this.
 #pragma once
 
 #include <cstdint>

@@ -94,7 +94,7 @@ struct OutEdge {
   }
 };
 
-// The three records of a request, each written by the part that it names.
+// The four records of a request, each written by the parts that it names.
 
 // What has come for it. Payloads: FanIn. Edges, and what was reported of them: InputStreams.
 struct RequestInputs {
@@ -130,7 +130,7 @@ struct RequestOutputs {
   bool congested = false;                // and the worker's host knows
 };
 
-// Of a request that is traced (request_span.h).
+// Of a request that is traced: request_span.cc; the bytes in by Intake, those out by EdgeSender.
 struct RequestTrace {
   std::string traceparent;   // of the server's span; goes on to the next stages
   std::optional<Span> span;  // nullopt: this process exports none, or it has gone
@@ -140,13 +140,13 @@ struct RequestTrace {
 struct LoopRequest {
   enum class Phase : uint8_t { kLive, kEnding };
 
-  // As it came (Intake).
+  // As it came: id and deadline by RequestTable, the others by Intake.
   ReqId id;
   int64_t deadline_ms = 0;
   std::vector<std::string> terminals;
   std::vector<wire::RouteHop> route;  // the replicas that serve it
 
-  // How it ends (RequestEnds).
+  // How it ends: the phase by RequestTable, the rest by RequestEnds.
   Phase phase = Phase::kLive;
   bool aborted = false;  // an AbortAck is owed when all is over
 

@@ -14,7 +14,7 @@ namespace millrace::loop {
 void RequestEnds::fail(LoopRequest& request, Status why) {
   if (!request.is_live()) return;
   ++context_.counters.failed;
-  // Every clock shows the same now. The coordinator's message names the limit; ours would name only this stage.
+  // All deadlines expire together. The coordinator's message names the limit; ours would name only this stage.
   const bool is_over = why.code() == StatusCode::kDeadline && context_.now_ms >= request.deadline_ms;
   if (is_over && context_.now_ms < request.deadline_ms + kDeadlineGraceMs) return cancel(request, why);
   why = why.with_prefix(context_.stage());

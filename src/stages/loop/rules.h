@@ -1,7 +1,7 @@
 // LoopRules: the functions of the library that one stage's spec names. They are a pipeline author's code: a wrong
 // answer or an exception is an error of the request that it was asked for.
 //
-// Thread safety: the loop's thread.
+// Owner: StageLoopParts. Thread safety: the loop's thread.
 #pragma once
 
 #include <map>

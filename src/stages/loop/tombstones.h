@@ -1,6 +1,6 @@
 // Tombstones: which requests have ended here, and how, so that late and repeated messages start nothing anew.
 //
-// Bounded by number (the oldest goes first) and by time. Thread safety: the loop's thread.
+// Bounded by number (the oldest goes first) and by time. Owner: RequestTable. Thread safety: the loop's thread.
 #pragma once
 
 #include <cstdint>

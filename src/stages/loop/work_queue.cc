@@ -12,6 +12,7 @@ void WorkQueue::add(LoopRequest& request, WorkEvent event) {
   event.id = request.id;
   const bool begins = event.kind == WorkEvent::Kind::kStart || event.kind == WorkEvent::Kind::kGenerate;
   if (begins && request.trace) event.traceparent = request.trace->traceparent;
+  // Always through the queue, also where the worker could take it: events of one request never overtake each other.
   request.work.waiting.push_back(std::move(event));
   if (!request.work.in_line) post_all(request);
   if (!request.work.waiting.empty()) copy_for_wait(request.work.waiting.back());
@@ -20,11 +21,13 @@ void WorkQueue::add(LoopRequest& request, WorkEvent event) {
 void WorkQueue::post_all(LoopRequest& request) {
   WorkerHost& worker = *context_.env.worker;
   request.work.in_line = false;
+  // An inline worker runs inside post(), and its outputs wait in its host: so nothing here is changed under this loop.
   while (!request.work.waiting.empty()) {
     WorkEvent& event = request.work.waiting.front();
     const WorkEvent::Kind kind = event.kind;
     const auto edge = request.in.edges.find(event.from);
     const bool congested = kind == WorkEvent::Kind::kChunk && request.out.congested;
+    // A worker that is behind gets copies: an event in its queue would hold a credit of the sender's relay.
     if (!congested && worker.waiting() >= kUncopiedEvents) copy_for_wait(event);
     if (congested || !worker.post(event, context_.now_ms)) {
       if (!congested) ++context_.counters.refusals;
@@ -32,6 +35,7 @@ void WorkQueue::post_all(LoopRequest& request) {
       line_.push_back(request.id);
       return context_.retry_soon();
     }
+    // `event` was moved away by post(), so its kind and edge were looked up before.
     posted(request);
     if (kind == WorkEvent::Kind::kDrop) request.work.state = RequestWork::State::kDropping;
     if (kind == WorkEvent::Kind::kChunk) chunk_posted(request, edge->first, edge->second);
@@ -70,11 +74,13 @@ void WorkQueue::on_dropped(LoopRequest& request) {
 }
 
 void WorkQueue::drop(LoopRequest& request) {
+  // Chunks that are dropped count as delivered: the sender's window must open, or it waits for ever.
   for (const WorkEvent& event : request.work.waiting) {
     if (event.kind == WorkEvent::Kind::kChunk) ++request.in.edges.at(event.from).delivered;
   }
   request.work.waiting.clear();
   if (request.work.state == RequestWork::State::kUnknown) request.work.state = RequestWork::State::kGone;
+  // Only what the worker knows is dropped there; its kDropped is the last output of the request.
   if (request.work.state == RequestWork::State::kKnown) {
     add(request, {.kind = WorkEvent::Kind::kDrop});
   }
@@ -97,6 +103,7 @@ void WorkQueue::post_commands() {
 
 void WorkQueue::retry() {
   post_commands();
+  // The old line in its order; what is refused again joins a new one, so each request is tried once.
   std::deque<ReqId> line;
   line.swap(line_);
   for (const ReqId id : line) {

@@ -5,8 +5,8 @@
 namespace millrace::loop {
 namespace {
 
-// What a worker throws, as a status.
-// No exception crosses into the loop: it would end the stage, and all requests with it.
+// What a worker throws, as a status. No exception crosses into the loop: it would end the stage, and all requests with
+// it.
 template <typename Call>
 Status caught(const Call& call) {
   try {
@@ -19,14 +19,14 @@ Status caught(const Call& call) {
   }
 }
 
-void deliver_chunk(Worker& worker, ReqId id, const std::string& from, Body& body, Emit& emit) {
+void call_for_chunk(Worker& worker, ReqId id, const std::string& from, Body& body, Emit& emit) {
   if (auto* tokens = std::get_if<wire::TokenDelta>(&body)) return worker.tokens(id, from, std::move(*tokens), emit);
   if (auto* value = std::get_if<Value>(&body)) return worker.chunk(id, from, std::move(*value), emit);
   // Text deltas are for the client; the spec's checks keep them from stages, but a peer is not trusted to.
   emit.fail(id, error(StatusCode::kUnsupported, "a stage takes no text deltas; '{}' sent one", from));
 }
 
-void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
+void call_for_event(Worker& worker, WorkEvent& event, Emit& emit) {
   if (event.traceparent) worker.trace(std::move(*event.traceparent));
   switch (event.kind) {
     case WorkEvent::Kind::kStart:
@@ -34,7 +34,7 @@ void deliver(Worker& worker, WorkEvent& event, Emit& emit) {
     case WorkEvent::Kind::kGenerate:
       return worker.generate(event.id, std::move(*event.request), emit);
     case WorkEvent::Kind::kChunk:
-      return deliver_chunk(worker, event.id, event.from, event.body, emit);
+      return call_for_chunk(worker, event.id, event.from, event.body, emit);
     case WorkEvent::Kind::kChunksDone:
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
@@ -101,7 +101,7 @@ bool Congestion::has(ReqId id) const {
 
 void call_worker(Worker& worker, WorkEvent& event, Emit& emit) {
   // Also after the worker has put out the request's end itself: the loop ignores what follows an end.
-  if (Status status = caught([&] { deliver(worker, event, emit); }); !status.ok()) emit.fail(event.id, status);
+  if (Status status = caught([&] { call_for_event(worker, event, emit); }); !status.ok()) emit.fail(event.id, status);
 }
 
 void call_admin(Worker& worker, const wire::AdminRequest& command, int64_t now_ms, Emit& emit) {
@@ -218,7 +218,7 @@ bool InlineWorkerHost::post_delta(ReqId id, const std::string& from, Body& delta
   if (state() != State::kReady) return state() == State::kFailed;
   OutputEmit emit(*this);
   // As post(), without an event: deltas come for each token, and moving an event costs more than the call.
-  const Status status = caught([&] { deliver_chunk(*worker_, id, from, delta, emit); });
+  const Status status = caught([&] { call_for_chunk(*worker_, id, from, delta, emit); });
   if (!status.ok()) emit.fail(id, status);
   ++calls_;
   tick(now_ms);

@@ -9,7 +9,8 @@
 // simulations and for workers whose calls are short (a hop to another thread costs 20 to 45 us); it makes and loads
 // the worker on a thread of its own where it is asked to. ThreadWorkerHost (thread_worker_host.h) has a thread.
 //
-// Thread safety: all functions from the loop's thread.
+// Owner: a stage's shell, for its loop. Threads: functions of WorkerHost are called on the loop's thread. An OutputEmit
+// belongs to the thread that calls the worker; Congestion and WorkerLoad are shared by both, under their locks.
 #pragma once
 
 #include <atomic>

@@ -11,6 +11,7 @@
 namespace millrace {
 namespace {
 
+// 4 MiB: a quarter of what one message may have.
 constexpr int64_t kPartValues = int64_t{wire::kMaxFeaturesBytes} / 4 / static_cast<int64_t>(sizeof(float));
 
 wire::FeaturesPart part_of(uint64_t job, const MediaFeatures& features, int64_t first) {
@@ -40,6 +41,7 @@ void EncodeService::receive(int timeout_ms) {
 
 void EncodeService::on(wire::EncodeMedia&& wanted) {
   if (ids_.contains({wanted.reply_to, wanted.job})) return;  // it came twice
+  // Where there is no connection yet, the table of peers is late: the sender's message may come before its entry.
   if (connect(wanted.reply_to)) return begin(std::move(wanted));
   if (early_.size() < kMaxEarlyJobs) early_.push_back({monotonic_ms() + kEarlyJobMs, std::move(wanted)});
 }
@@ -64,6 +66,7 @@ void EncodeService::begin_early(int64_t now_ms) {
 }
 
 void EncodeService::begin(wire::EncodeMedia wanted) {
+  // Jobs are numbered by each sender, so a key has its endpoint too.
   const Key key{wanted.reply_to, wanted.job};
   if (Status status = check(wanted); !status.ok()) return fail(key, status);
   if (auto span = links_.spans.begin(wanted.traceparent)) {
@@ -78,12 +81,14 @@ void EncodeService::begin(wire::EncodeMedia wanted) {
   const int32_t rows = media[0].rows;
   if (Status status = check_prompt_media(media, rows); !status.ok()) return fail(key, status);
   auto encoded = encoder_.encode(id, media, rows);
+  // At once where its features are cached; else step() finds it among the finished ones.
   if (encoded) return finish(key, *encoded);
   jobs_[id] = key;
   ids_[key] = id;
 }
 
 Status EncodeService::check(const wire::EncodeMedia& wanted) const {
+  // Features of other weights, or of another arithmetic, would change the answer without an error.
   if (wanted.facts != facts_) {
     return error(StatusCode::kConflict,
                  "the encoder has the model {:#x} with {}, and the stage that asks {:#x} with {}; "
@@ -101,6 +106,7 @@ void EncodeService::on(const wire::EncodeEnd& end) {
     encoder_.drop(found.mapped());
     jobs_.erase(found.mapped());
   }
+  // Also of a job that was encoded already: parts that were not sent yet are dropped.
   end_span({end.reply_to, end.job}, 0, Status(StatusCode::kCancelled, "no request waits for it any more"));
   const auto sender = senders_.find(end.reply_to);
   if (sender == senders_.end()) return;
@@ -133,7 +139,7 @@ void EncodeService::finish(const Key& key, const MediaEncoder::Encoded& encoded)
 bool EncodeService::step(int64_t now_ms) {
   for (auto& [id, encoded] : encoder_.take_finished()) {
     const auto job = jobs_.extract(id);
-    if (job.empty()) continue;
+    if (job.empty()) continue;  // its sender has ended it
     ids_.erase(job.mapped());
     finish(job.mapped(), encoded);
   }
@@ -146,6 +152,7 @@ bool EncodeService::step(int64_t now_ms) {
 
 // What its inbox cannot take now stays; true: something does.
 bool EncodeService::send(Sender& sender) {
+  // Failures first: they are small, and need not wait behind the features of other jobs.
   while (!sender.ends.empty()) {
     wire::Message end = sender.ends.front();
     if (!sender.outbox->send(end).ok()) return true;
@@ -156,6 +163,7 @@ bool EncodeService::send(Sender& sender) {
     wire::FeaturesPart part = part_of(one.job, one.features, one.first);
     const auto count = static_cast<int64_t>(part.bytes.bytes.size() / sizeof(float));
     wire::Message message = std::move(part);
+    // Counted only when it was taken; else the same part is made again in the next step.
     if (!sender.outbox->send(message).ok()) return true;
     one.first += count;
     if (one.first == static_cast<int64_t>(one.features.values->size())) sender.features.pop_front();
@@ -165,6 +173,7 @@ bool EncodeService::send(Sender& sender) {
 
 // Of a process that is gone, or was started again elsewhere.
 void EncodeService::drop_lost_senders() {
+  // Only when the table has changed: this runs in every step.
   if (links_.peers->version() == seen_peers_) return;
   seen_peers_ = links_.peers->version();
   const auto replicas = links_.peers->replicas();

@@ -1,7 +1,7 @@
 // The parsed template: two kinds of nodes, expressions and statements. What `children` and the other fields hold
 // depends on the node's kind and is described beside it.
 //
-// Ownership: a tree owned by its Template; immutable after parsing, so any number of renders may read it at once.
+// Owner: its Template. Thread safety: immutable after parsing, so any number of renders may read it at once.
 #pragma once
 
 #include <memory>

@@ -3,6 +3,8 @@
 //
 // Exceptions rather than Result inside: an expression evaluator fails in some two hundred places, nearly all of them in
 // leaf functions below five levels of recursion.
+//
+// Thread safety: a value.
 #pragma once
 
 #include <fmt/core.h>

@@ -9,6 +9,7 @@
 namespace millrace::jinja {
 namespace {
 
+// As Jinja2: \r\n and \r become \n, and one newline at the end of the template is dropped (keep_trailing_newline off).
 std::string normalize_newlines(std::string_view source) {
   std::string out;
   out.reserve(source.size());
@@ -62,6 +63,7 @@ class Lexer {
     return at - from;
   }
 
+  // Jinja2 finds the first of the three openings; a "{" before anything else is text.
   void text_until_tag() {
     size_t tag_at = at_;
     Tag tag = Tag::kNone;
@@ -103,9 +105,11 @@ class Lexer {
       }
       return text;
     }
+    // lstrip_blocks never applies to variables: their indentation is part of the prompt.
     if (sign == '+' || tag == Tag::kVariable) return text;
     size_t newline = text.rfind('\n');
     size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
+    // The text begins in the middle of a line, behind another tag.
     if (line_begin == 0 && !line_starting_) return text;
     for (size_t at = line_begin; at < text.size();) {
       if (!is_space(next_code_point(text, at))) return text;
@@ -135,6 +139,7 @@ class Lexer {
     size_t end = source_.find("#}", at_ + begin_size);
     if (end == std::string_view::npos) fail_at(line_, "a comment opens here and never ends; wanted '#}}'");
     bool signed_end = end > at_ + begin_size && (source_[end - 1] == '-' || source_[end - 1] == '+');
+    // The sign belongs to the end: "-#}" removes the whitespace behind the comment.
     size_t tag_at = signed_end ? end - 1 : end;
     finish_tag(tag_at - at_ + tag_end_size(tag_at, "#}", true));
   }
@@ -150,6 +155,7 @@ class Lexer {
     if (end_size == 0) return false;
     int opened = line_;
     finish_tag(at + end_size - at_);
+    // Tags inside are text, so only a complete endraw counts; an unfinished one is searched past.
     for (size_t begin = source_.find("{%", at_); begin != std::string_view::npos;
          begin = source_.find("{%", begin + 2)) {
       char sign = begin + 2 < source_.size() ? source_[begin + 2] : ' ';
@@ -171,6 +177,7 @@ class Lexer {
     std::string brackets;  // the closing brackets that are due
     int opened = line_;
     while (at_ < source_.size()) {
+      // Inside brackets "}}" closes two dicts, not the tag: {{ {"a": {}} }}.
       size_t end = brackets.empty() ? tag_end_size(at_, block ? "%}" : "}}", block) : 0;
       if (end > 0) {
         push(block ? TokenKind::kBlockEnd : TokenKind::kVariableEnd);
@@ -196,6 +203,7 @@ class Lexer {
 
   bool number() {
     if (!is_digit(at_)) return false;
+    // In "x.0.1" the digits behind a dot are indices, never the float 0.1.
     bool after_dot = at_ > 0 && source_[at_ - 1] == '.';
     size_t integer_end = digits_end(at_);
     size_t end = integer_end;
@@ -207,6 +215,7 @@ class Lexer {
         if (is_digit(exponent)) end = digits_end(exponent);
       }
     }
+    // Without a fraction or an exponent it is an integer, whose size Python does not bound: parse_int() does.
     if (end == integer_end) return integer();
     std::optional<double> value = parse_float(source_.substr(at_, end - at_));
     if (!value) fail_at(line_, "'{}' is no number", source_.substr(at_, end - at_));
@@ -239,7 +248,7 @@ class Lexer {
     std::optional<Int> value;
     try {
       value = parse_int(text, 0);
-    } catch (TemplateError& error) {
+    } catch (TemplateError& error) {  // over the limit of digits: it knows no line
       error.line = line_;
       throw;
     }
@@ -267,6 +276,7 @@ class Lexer {
     char quote = source_[at_];
     if (quote != '\'' && quote != '"') return false;
     size_t end = at_ + 1;
+    // A backslash takes the next byte with it, so an escaped quote does not end the string.
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) fail_at(line_, "a string opens here and never ends; wanted {}", quote);
     push(TokenKind::kString, resolve_escapes(source_.substr(at_ + 1, end - at_ - 1), line_));

@@ -1,7 +1,7 @@
 // Routes whose requests may name pictures and audio by URLs that are fetched first, with the client's connection
 // watched meanwhile.
 //
-// Thread safety: add_media_route() before the server starts.
+// Thread safety: add_fetching_route() before the server starts.
 #pragma once
 
 #include <string>
@@ -12,11 +12,11 @@
 namespace millrace::api {
 
 // As PostHandler (api/routes.h), but run once more, on the bodies thread, when `urls` has the files that it lacked.
-using MediaHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&, MediaUrls& urls);
+using FetchingHandler = Status (*)(ApiContext&, const http::Request&, const http::ResponderPtr&, MediaUrls& urls);
 
-struct MediaRoute {
+struct FetchingRoute {
   std::string pattern;  // of a POST
-  MediaHandler handle;
+  FetchingHandler handle;
   http::Response (*render)(const Status& status, const http::Request& request);  // an error of handle()
   // Renders errors of the server itself; unset: as everywhere.
   std::function<http::Response(int status, std::string_view message, std::string_view request_id)> render_error =
@@ -25,8 +25,8 @@ struct MediaRoute {
   bool (*is_heavy)(ApiContext&, const http::Request&) = nullptr;
 };
 
-void add_media_route(ApiContext& context, MediaRoute route);
+void add_fetching_route(ApiContext& context, FetchingRoute route);
 // With the errors of OpenAI's endpoints.
-void add_media_route(ApiContext& context, const std::string& pattern, MediaHandler handle);
+void add_fetching_route(ApiContext& context, const std::string& pattern, FetchingHandler handle);
 
 }  // namespace millrace::api

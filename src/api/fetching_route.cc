@@ -1,4 +1,4 @@
-#include "api/media_route.h"
+#include "api/fetching_route.h"
 
 #include <memory>
 #include <utility>
@@ -9,9 +9,9 @@
 namespace millrace::api {
 namespace {
 
-class MediaCall : public std::enable_shared_from_this<MediaCall> {
+class FetchingCall : public std::enable_shared_from_this<FetchingCall> {
  public:
-  MediaCall(ApiContext& context, const MediaRoute& route, http::RequestPtr request, http::ResponderPtr responder)
+  FetchingCall(ApiContext& context, const FetchingRoute& route, http::RequestPtr request, http::ResponderPtr responder)
       : context_(context),
         route_(route),
         request_(std::move(request)),
@@ -49,7 +49,7 @@ class MediaCall : public std::enable_shared_from_this<MediaCall> {
   }
 
   ApiContext& context_;
-  const MediaRoute& route_;
+  const FetchingRoute& route_;
   const http::RequestPtr request_;
   const http::ResponderPtr responder_;
   MediaUrls urls_;
@@ -57,22 +57,22 @@ class MediaCall : public std::enable_shared_from_this<MediaCall> {
 
 }  // namespace
 
-void add_media_route(ApiContext& context, MediaRoute route) {
+void add_fetching_route(ApiContext& context, FetchingRoute route) {
   http::Route out{.method = "POST", .pattern = route.pattern, .render_error = route.render_error};
-  const auto shared = std::make_shared<const MediaRoute>(std::move(route));
+  const auto shared = std::make_shared<const FetchingRoute>(std::move(route));
   out.handler = [&context, shared](http::RequestPtr request, http::ResponderPtr responder) {
     const bool heavy = shared->is_heavy != nullptr && shared->is_heavy(context, *request);
-    const auto call = std::make_shared<MediaCall>(context, *shared, std::move(request), std::move(responder));
+    const auto call = std::make_shared<FetchingCall>(context, *shared, std::move(request), std::move(responder));
     if (!heavy) return call->run();
     context.server.post_aside([call] { call->run(); });
   };
   context.server.add_route(std::move(out));
 }
 
-void add_media_route(ApiContext& context, const std::string& pattern, MediaHandler handle) {
-  add_media_route(context, {.pattern = pattern, .handle = handle, .render = [](const Status& status, const auto&) {
-                              return error_response(field_error(status));
-                            }});
+void add_fetching_route(ApiContext& context, const std::string& pattern, FetchingHandler handle) {
+  add_fetching_route(context, {.pattern = pattern, .handle = handle, .render = [](const Status& status, const auto&) {
+                                 return error_response(field_error(status));
+                               }});
 }
 
 }  // namespace millrace::api
