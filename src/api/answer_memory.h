@@ -3,7 +3,7 @@
 // bounded, and so are all together: a request of 30 KB can ask for hundreds of megabytes, and read them as slowly as it
 // likes.
 //
-// AnswerShare is one answer's part of it; who holds it last (Reply, or the http::Response of its body) gives it back.
+// AnswerShare is one answer's part of it; its last holder (Reply, or the http::Response of its body) gives it back.
 // Thread safety: AnswerMemory any thread; an AnswerShare one thread at a time.
 #pragma once
 

@@ -25,7 +25,7 @@ struct LeadOptions {
   bool single = false;                // all stages of this host in this process
   StageOptions child;                 // of every child process; the rest is filled in
   std::string profile_folder;         // of traces; empty: the user's own
-  CoordinatorOptions coordinator;     // but for who it is
+  CoordinatorOptions coordinator;     // but for its identity
   std::optional<StartWeights> start;  // nullopt: the model's own
   bool keeps_joined = false;          // stages of other hosts stay for the server that leads next
   std::shared_ptr<SpanSink> spans;    // of stages of this process; null: none are exported

@@ -56,8 +56,8 @@ Status run_until_end(Instance& instance, const StageOptions& options, const sigs
   return by_itself ? instance.status() : ok_status();
 }
 
-// A stage without a host is the server's own, which starts it again when it dies: who took its place would never leave
-// it.
+// A stage without a host is the server's own, which starts it again when it dies: a process in its place would never
+// leave it.
 Status may_join(const PipelineSpec& spec, const std::vector<StageReplica>& replicas, const std::string& file) {
   std::vector<std::string> elsewhere;
   for (const StageSpec& stage : spec.stages) {

@@ -32,7 +32,7 @@ std::string endpoint_of(const std::string& option) {
   return base + std::string(kTracesPath);
 }
 
-// Who sends: the name of the service, the host and the process.
+// The sender: the name of the service, the host and the process.
 Result<SpanAttributes> resource_of() {
   ASSIGN_OR_RETURN(SpanAttributes resource,
                    read_pairs("OTEL_RESOURCE_ATTRIBUTES", variable("OTEL_RESOURCE_ATTRIBUTES")));

@@ -1,5 +1,5 @@
 // ShutdownWatchdog: a process that was asked to end does end, whatever its threads are doing. Loading a model and a
-// worker's call do not look at a request to stop, and who joins such a thread waits for as long as it takes.
+// worker's call do not look at a request to stop, and joining such a thread waits for as long as it takes.
 //
 // Made before the stages, so gone after them: its destructor means that everything has ended by itself.
 //

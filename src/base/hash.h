@@ -1,4 +1,4 @@
-// Small hashes that are the same on every machine. Not for security: who chooses the input chooses the collisions.
+// Small hashes that are the same on every machine. Not for security: a chosen input can choose the collisions.
 // Thread safety: pure functions.
 #pragma once
 

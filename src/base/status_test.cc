@@ -17,7 +17,7 @@ Status pass_up(bool fail, int& reached) {
   return ok_status();
 }
 
-// Names of its own must not hide those of who uses the macro.
+// Names of its own must not hide those of the macro's caller.
 class Keeper {
  public:
   Status kept() const {

@@ -44,7 +44,7 @@ class ThreadPool {
   }
 
   // Calls body(begin, end, worker) over disjoint chunks of at most `grain` iterations that cover [0, count).
-  // Every chunk begins at a multiple of `grain`. count <= grain runs inline without waking anybody.
+  // Every chunk begins at a multiple of `grain`. count <= grain runs inline without waking a thread.
   void parallel_for(int64_t count, int64_t grain, Body body);
 
  private:

@@ -1,7 +1,8 @@
 // AllowedHosts: the addresses to which a group may connect. A request names a trainer, and the trainer's store names
 // the other ranks: without a list, either could make this process open connections into a network that only it reaches.
 //
-// Owner: who joins. Thread safety: constant after resolve(), which may block as long as the system's resolver does.
+// Owner: the function that joins a group. Thread safety: constant after resolve(), which may block as long as the
+// system's resolver does.
 #pragma once
 
 #include <string>

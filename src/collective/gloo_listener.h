@@ -1,8 +1,8 @@
 // GlooListener: takes the connections of those ranks that connect to this one, and finds out which rank each is.
 //
 // PyTorch 2: one listener; a connection begins with the 8 bytes that name its pair. They are random and known only to
-// those who can read the store, so a connection without them is dropped, and one that sends nothing holds up no other.
-// Owner: the mesh while it connects. Thread safety: one thread.
+// processes that can read the store, so a connection without them is dropped, and one that sends nothing holds up no
+// other. Owner: the mesh while it connects. Thread safety: one thread.
 #pragma once
 
 #include <array>

@@ -1,7 +1,7 @@
 // GroupStore: the way into a group, whatever its backend: the options are checked, the trainer's store is connected,
 // and this rank has added itself.
 //
-// Owner: who joins a group. Thread safety: one thread.
+// Owner: the function that joins a group. Thread safety: one thread.
 #pragma once
 
 #include "collective/allowed_hosts.h"

@@ -1,6 +1,6 @@
 // StreamSocket: one TCP connection whose reads and writes end at a WaitLimit.
 //
-// Owner: who holds it; movable. Thread safety: one thread.
+// Owner: its holder; movable. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

@@ -5,7 +5,7 @@
 // operations one higher. The client offers the newer one. An older store takes the offer for a key of absurd length and
 // closes the connection, upon which the client connects again and speaks the older one.
 //
-// Owner: who joins a group. Thread safety: one thread.
+// Owner: the function that joins a group. Thread safety: one thread.
 #pragma once
 
 #include <cstdint>

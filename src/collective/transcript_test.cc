@@ -177,7 +177,7 @@ TEST(Transcript, BroadcastsAreReceivedAndSentOnAsPyTorchDoes) {
     for (const Stream& stream : t.streams) {
       if (stream.peer == "store") continue;
       auto [a, b] = socket_pair();
-      // In PyTorch 2 the first 8 bytes of who connects name the pair.
+      // In PyTorch 2 the first 8 bytes of a connection name the pair.
       const bool named = t.dialect == StoreDialect::kTorch2 && !stream.opened;
       put(b, stream.in.substr(named ? 8 : 0));
       local_end[std::stoul(stream.peer)] = std::move(a);

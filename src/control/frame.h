@@ -11,7 +11,7 @@
 namespace millrace {
 
 // nullopt: refused and counted. A Register of another version is counted too, and handed on: the coordinator may refuse
-// it in words that its sender reads. `peer`: who sent it, for the log, where that is known.
+// it in words that its sender reads. `peer`: its sender, for the log, where that is known.
 std::optional<wire::Message> decode_frame(std::span<const char> frame, std::string_view peer = {});
 
 }  // namespace millrace

@@ -19,8 +19,8 @@ InboxWaker::~InboxWaker() {
 }
 
 void InboxWaker::wake() {
-  // First the word, then the look whether anybody waits; the receiver does it the other way round, so one of the two
-  // sees the other.
+  // First the word, then the look whether the receiver waits; the receiver does it the other way round, so one of the
+  // two sees the other.
   woken_.store(true);
   if (!waiting_.exchange(false)) return;
   const uint64_t one = 1;

@@ -37,7 +37,7 @@ Status check_mode(const std::string& path, int fd) {
     return error(StatusCode::kPermissionDenied, "the key {} belongs to user {}; wanted this user, {}, or root", path,
                  info.st_uid, ::geteuid());
   }
-  // An administrator may let a group read a key of root's, as Kubernetes mounts secrets for who is not root.
+  // An administrator may let a group read a key of root's, as Kubernetes mounts secrets for users other than root.
   const bool given = info.st_uid == 0 && ::geteuid() != 0;
   if ((info.st_mode & (given ? 037 : 077)) != 0) {
     return error(StatusCode::kPermissionDenied, "the key {} has mode {:04o}; wanted {}", path, info.st_mode & 07777,

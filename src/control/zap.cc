@@ -65,7 +65,7 @@ bool answer_zap(void* socket) {
       "1.0", question.size() > 1 ? question[1] : "", yes ? "200" : "400", yes ? "OK" : "unknown key", "", ""};
   for (std::size_t i = 0; i < std::size(answer); ++i) {
     const int flags = ZMQ_DONTWAIT | (i + 1 < std::size(answer) ? ZMQ_SNDMORE : 0);
-    if (zmq_send(socket, answer[i].data(), answer[i].size(), flags) < 0) return true;  // who asked is gone
+    if (zmq_send(socket, answer[i].data(), answer[i].size(), flags) < 0) return true;  // the asking socket is gone
   }
   return true;
 }

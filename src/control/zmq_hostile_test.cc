@@ -171,7 +171,7 @@ TEST_F(ZmqHostile, EveryReasonIsCounted) {
   zmq_close(peer);
 }
 
-// What all versions have in common is enough to know who it is; each is reported once.
+// What all versions have in common is enough to identify it; each is reported once.
 TEST_F(ZmqHostile, OtherVersionsAreCountedOnceAPeerAndJoinersAreHandedOn) {
   const ControlCounters before = control_counters();
   void* const peer = zmq_socket(zmq_.handle(), ZMQ_PUSH);

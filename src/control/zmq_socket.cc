@@ -65,11 +65,11 @@ Status secure(ZmqContext& context, void* socket, const SocketPlan& plan) {
     return invalid_argument("{} is reached by other machines; wanted a shared key with it, or a loopback address",
                             name);
   }
-  // One key pair for all: servers and clients prove with it that they are of this deployment, not who they are.
+  // One key pair for all: servers and clients prove with it that they are of this deployment, not their identity.
   bool good = set_text(socket, ZMQ_CURVE_SECRETKEY, plan.key->curve_secret()) &&
               set_text(socket, ZMQ_CURVE_PUBLICKEY, plan.key->curve_public());
   if (plan.bind) {
-    // Before anybody can connect: without a handler the library would accept every peer that knows our public key.
+    // Before a peer can connect: without a handler the library would accept every peer that knows our public key.
     RETURN_IF_ERROR(context.service().authenticate());
     // The domain carries the wanted client key to the ZAP handler, which so needs no state; see zap.h.
     good = good && set(socket, ZMQ_CURVE_SERVER, 1) && set_text(socket, ZMQ_ZAP_DOMAIN, plan.key->curve_public());

@@ -1,4 +1,4 @@
-// Mailboxes over tcp and inproc: addresses, keys, who is refused, peers that vanish without a word.
+// Mailboxes over tcp and inproc: addresses, keys, refusals, peers that vanish without a word.
 #include <gtest/gtest.h>
 
 #include <thread>

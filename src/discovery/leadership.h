@@ -1,9 +1,9 @@
 // Leadership: this server is the one that leads the pipeline of a name; the others of that name stand by.
 //
-// Who writes the name's key first leads, and the key holds where its coordinator is. It goes with its lease, at most
-// kLeadershipLeaseS after the server's last renewal, or at once where the server ends in order. An etcd that is away
-// takes nothing from a server that leads: it goes on, and when etcd is back it writes the key again. Only if another
-// one has it by then, it is superseded, and should end.
+// The process that writes the name's key first leads, and the key holds where its coordinator is. It goes with its
+// lease, at most kLeadershipLeaseS after the server's last renewal, or at once where the server ends in order. An etcd
+// that is away takes nothing from a server that leads: it goes on, and when etcd is back it writes the key again. Only
+// if another one has it by then, it is superseded, and should end.
 //
 // Owner: app/serve.cc. Thread safety: acquire() on one thread; superseded() on any.
 #pragma once
@@ -38,7 +38,7 @@ class Leadership {
  private:
   Leadership(EtcdName name, std::string address) : name_(std::move(name)), address_(std::move(address)) {}
   Status connect(std::function<bool()> cancelled);
-  // Who leads, and whether leads() is true of it.
+  // The process that leads, and whether leads() is true of it.
   Result<EtcdEntry> try_to_lead();
   bool leads(const EtcdEntry& entry) const { return lease_ != 0 && entry.lease == lease_; }
   void run();

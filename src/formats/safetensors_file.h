@@ -5,7 +5,7 @@
 //   for each entry: file.write(its bytes);      in as many parts as one likes
 //   RETURN_IF_ERROR(file.finish());             on the disk
 //
-// Owner: who creates it. Thread safety: one thread.
+// Owner: its creator. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

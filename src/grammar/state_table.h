@@ -6,7 +6,7 @@
 // and a holder of a state reads its text once more. That never changes which texts are accepted. Between two such
 // moments a table may grow to kGrowth times as much; then it gives up (`overflown`), and its answers are of no use
 // until it is cleared. Where that happens to a table that held one state before, the grammar is too ambiguous behind
-// that state, no matter who else uses it.
+// that state, no matter what else uses it.
 //
 // Owner: the masks of one grammar in one runner. Thread safety: none.
 #pragma once

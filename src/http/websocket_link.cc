@@ -352,7 +352,7 @@ void WebSocketLink::finish() {
     dropped.swap(queue_);
     unread_ = 0;
   }
-  // Outside of the lock: client_gone() runs the callbacks of those who write.
+  // Outside of the lock: client_gone() runs the callbacks of writers.
   for (const OpenStream& stream : streams) {
     stream.answer->detach();
     if (stream.answer->client_gone()) context_.counters.disconnects.fetch_add(1, std::memory_order_relaxed);

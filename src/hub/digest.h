@@ -1,7 +1,7 @@
 // Digest: the checksum under which a hub knows a file, over its bytes as they come: SHA-256 of a large file (git LFS),
 // or the SHA-1 of a git blob of a small one, which begins with its size.
 //
-// Owner: who made it. Thread safety: one thread.
+// Owner: its maker. Thread safety: one thread.
 #pragma once
 
 #include <cstddef>

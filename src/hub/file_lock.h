@@ -1,6 +1,6 @@
 // FileLock: an advisory lock of a file (flock), as the Hugging Face tools take it around a blob that they write.
 //
-// Owner: who took it; the destructor releases it. Thread safety: one thread.
+// Owner: its holder; the destructor releases it. Thread safety: one thread.
 #pragma once
 
 #include <chrono>

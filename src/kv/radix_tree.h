@@ -1,5 +1,5 @@
 // RadixTree: the nodes of the radix tree and their links, by tokens. It finds, adds, splits and removes nodes; which
-// pages they hold, who uses them and when they are evicted is decided outside.
+// pages they hold, their users and when they are evicted are decided outside.
 //
 // A radix tree for each namespace (extra key, weight version). An edge is a run of whole pages: page_size tokens each.
 // Children are found by a keyed hash of their first page and then compared token by token: two prompts share a page

@@ -8,7 +8,7 @@
 //
 // Where the host starts no such process (no filter of system calls), files are decoded in this one, with a warning.
 //
-// Owner: who encodes. Thread safety: any thread; a call blocks it while the file is decoded.
+// Owner: the encoder. Thread safety: any thread; a call blocks it while the file is decoded.
 #pragma once
 
 #include <atomic>

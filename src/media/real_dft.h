@@ -1,6 +1,7 @@
 // The power spectrum of real frames: |DFT|^2 in f64, by a mixed-radix (2, 3, 4, 5) transform of half the length.
 //
-// Owner: who computes a spectrogram; one thread, since it holds scratch. The bits depend on the frame alone.
+// Owner: the function that computes a spectrogram; one thread, since it holds scratch. The bits depend on the frame
+// alone.
 #pragma once
 
 #include <span>

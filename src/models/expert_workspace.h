@@ -1,5 +1,5 @@
-// What a layer with experts needs beside the Workspace: the router's logits, who goes to which expert, and the rows on
-// their way. Allocated once for `max_rows` rows; nothing for a model without experts. One thread at a time.
+// What a layer with experts needs beside the Workspace: the router's logits, which rows go to which expert, and the
+// rows on their way. Allocated once for `max_rows` rows; nothing for a model without experts. One thread at a time.
 #pragma once
 
 #include <cstdint>

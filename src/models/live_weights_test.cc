@@ -402,7 +402,7 @@ TEST(FrozenTensors, EachPartThatServesMustStay) {
   merged.merge(FrozenTensors::read(store, {.audio = true, .speech = true}, pool).value());
   WeightStore same = WeightStore::open(kSpeechFolder).value();
   EXPECT_TRUE(merged.compare(same, pool).ok());
-  // The language model's tensors are as before to who loads them next.
+  // The language model's tensors are as before to the next load.
   EXPECT_TRUE(same.get_any("model.embed_tokens.weight").ok());
 }
 

@@ -18,7 +18,8 @@
 //
 // Nothing that is wrong with the cache ends a load: a warning has what was seen and wanted.
 //
-// Owner: who loads a model; gone after save(). Thread safety: one thread at a time; drives the load's pool.
+// Owner: the function that loads a model; gone after save(). Thread safety: one thread at a time; drives the load's
+// pool.
 #pragma once
 
 #include <optional>

@@ -46,7 +46,7 @@ Result<kernels::Weight> WeightReader::packed(std::string_view name, const Shape&
   return weight;
 }
 
-// Of a table: what is not in it, or has another shape, is an error of who made it.
+// Of a table: what is not in it, or has another shape, is an error of its maker.
 const kernels::Weight& WeightReader::made(std::string_view name, const Shape& shape) {
   static const kernels::Weight kNone;
   const WeightTable::Entry* entry = made_.find(name);

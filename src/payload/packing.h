@@ -19,7 +19,7 @@
 // tensor stands; an unknown dtype; a shape of more than kMaxDims extents, with a negative one, or that overflows or
 // disagrees with its size; bytes that are unaligned for their dtype, out of range of their part, or overlap another
 // tensor's without being the very same range; a part that is not there or that no tensor uses. Whether the parts have
-// the sizes that the message has (wire::Payload::part_bytes) is for who got them to check: GetRequest::sizes. Nothing
+// the sizes that the message has (wire::Payload::part_bytes) is for their receiver to check: GetRequest::sizes. Nothing
 // is allocated from a declared number before it is checked; the message is UTF-8 and short, whatever was sent.
 //
 // lift() refuses what restore() would: kTooLarge over a limit; kInvalidArgument for a string or key that is not UTF-8,

@@ -1,4 +1,4 @@
-// Admin commands: who is asked, what each reply comes to, and what ends a command.
+// Admin commands: which replicas are asked, what each reply comes to, and what ends a command.
 #include <gtest/gtest.h>
 
 #include "pipeline/testing/coordinator_harness.h"

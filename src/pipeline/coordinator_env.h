@@ -37,7 +37,7 @@ class Payloads {
 
   virtual ~Payloads() = default;
   // Offers a value to one stage. What comes back goes into the control message; nothing waits for the reader. It may
-  // copy the value, so it is called without a lock that anybody waits for; a forget() may overtake it.
+  // copy the value, so it is called without a lock that others wait for; a forget() may overtake it.
   virtual Result<wire::Payload> give(ReqId id, const Value& value, const wire::Peer& to) = 0;
   // `done` is called exactly once, within timeout_ms, on any thread, perhaps before this returns.
   virtual void take(ReqId id, const wire::Payload& payload, int timeout_ms, Taken done) = 0;

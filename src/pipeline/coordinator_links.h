@@ -1,6 +1,6 @@
 // CoordinatorLinks: a process's outboxes to the coordinator of its pipeline, over hosts. When another server leads,
-// move() takes them all there; who holds one notices nothing but that its messages are answered by another session, as
-// after a coordinator's restart.
+// move() takes them all there; a holder of one notices nothing but that its messages are answered by another session,
+// as after a coordinator's restart.
 //
 // Owner: PipelineNetwork; what it made may outlive it. Thread safety: all functions from any thread.
 #pragma once

@@ -1,4 +1,4 @@
-// The coordinator and its stages: who is ready, what a lost one costs, replicas, admin commands.
+// The coordinator and its stages: which are ready, what a lost one costs, replicas, admin commands.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -350,7 +350,7 @@ TEST_F(CoordinatorStages, AnotherWireVersionIsRefusedInThatVersion) {
   std::string ours = frame;
   ours[2] = static_cast<char>(wire::kWireVersion);
   EXPECT_TRUE(wire::decode(ours).ok());
-  EXPECT_TRUE(core->health().ready);  // who is in stays in
+  EXPECT_TRUE(core->health().ready);  // a member stays one
 }
 
 TEST_F(CoordinatorStages, AFlushedReplicaIsNotPreferredForWhatItHad) {

@@ -182,7 +182,7 @@ void Membership::handle(const wire::StageStatus& status, int64_t now_ms) {
   publish_serving(now_ms);
 }
 
-// Who serves changes without a registration: it has loaded, stands still, or waits for other weights.
+// The set of serving replicas changes without a registration: it has loaded, stands still, or waits for other weights.
 void Membership::publish_serving(int64_t now_ms) {
   bool changed = false;
   for (ReplicaView& member : replicas_) {

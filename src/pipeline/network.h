@@ -1,5 +1,5 @@
-// PipelineNetwork: how the processes of a pipeline reach each other: inboxes, outboxes, relays, and who this
-// process is. The same for the server, for its child processes and for those that join from another host.
+// PipelineNetwork: how the processes of a pipeline reach each other: inboxes, outboxes, relays, and the name
+// of this process. The same for the server, for its child processes and for those that join from another host.
 //
 // A pipeline whose stages are all threads of this process speaks inproc://: messages move and nothing is encoded. One
 // with child processes speaks ipc:// in the instance's private folder. One with stages on other hosts speaks tcp://,

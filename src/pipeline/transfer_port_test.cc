@@ -1,4 +1,4 @@
-// Who is connected to whom for KV pages, as the tables of peers come.
+// Which replicas are connected for KV pages, as the tables of peers come.
 #include "pipeline/transfer_port.h"
 
 #include <gtest/gtest.h>

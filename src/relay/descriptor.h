@@ -18,8 +18,8 @@
 //     96      the tail: the backend's own
 //          8  XXH3-64 of everything before
 //
-// The checksum finds accidents; who may write to the control plane could make a descriptor that passes. So a backend
-// still looks up what is named, and takes nothing in the tail for true that it cannot check.
+// The checksum finds accidents; a process that may write to the control plane could make a descriptor that passes. So a
+// backend still looks up what is named, and takes nothing in the tail for true that it cannot check.
 //
 // Thread safety: values; free functions without state.
 #pragma once

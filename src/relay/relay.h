@@ -5,7 +5,7 @@
 //        done(OK) <------------ the reader releases --------------- done(parts), then the last holder releases
 //
 // put() offers bytes and returns at once, in a bounded descriptor, how they are reached; the control message that
-// carries the descriptor is sent before anybody waits. The reader gets them with get(), in memory that the relay
+// carries the descriptor is sent before a reader waits. The reader gets them with get(), in memory that the relay
 // provides (mapped, where the transport allows it: no copy) or in spans that it was given. A put is over when its
 // reader has released the bytes, or the put was cancelled, or its lease ran out.
 //

@@ -4,7 +4,7 @@
 //   spin.happened();                after a turn that found something
 //   if (spin.again()) look once more, without waiting;  else sleep
 //
-// It does not cost who has better use for the processor:
+// It costs nothing to threads with a better use for the processor:
 //   - Only where the last wait was short (kQuickUs) does the next one begin with spinning, so an idle thread, or one
 //     that gets an event now and then, sleeps at once.
 //   - Between two looks others run (sched_yield). Where another thread does, the processor is wanted: no spinning for

@@ -144,7 +144,7 @@ void ChainRunner::compute_main() {
   }
 }
 
-// All messages that are there; where nothing moved, waits for one. Who waits for something looks again now and then;
+// All messages that are there; where nothing moved, waits for one. A waiting thread looks again now and then;
 // at rest it is woken, and after kKvIdleMs of rest it has the kernel back KV memory, a chunk at a time.
 void ChainRunner::receive(bool moved) {
   // While something is outstanding, time matters too: silence of a range, a part that is overdue, a hello to repeat.

@@ -1,6 +1,6 @@
-// The bytes behind the KV pages of a range of layers, in the pool and in the host tier; who owns which page is the
-// books' business (kv/). K and V of a layer are one allocation each in either place, pages dense, so that the export of
-// a page is one copy for each layer, K and V. A page's bytes say all that it holds (int8: its scales too).
+// The bytes behind the KV pages of a range of layers, in the pool and in the host tier; which request owns a page is
+// the books' business (kv/). K and V of a layer are one allocation each in either place, pages dense, so that the
+// export of a page is one copy for each layer, K and V. A page's bytes say all that it holds (int8: its scales too).
 //
 // Fresh pages hold anything: attention never reads a slot that was not written. Poisoned pools hold NaN there, so that
 // a test sees a read that should not be. Owner: the model runner. Thread safety: the compute thread's, but for read().

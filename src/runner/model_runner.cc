@@ -169,7 +169,7 @@ void ModelRunner::compute_main() {
 }
 
 // Hands over the result of the job before, if there was one, and takes the oldest batch under the same lock: a batch
-// that is queued already is on its way before anybody is woken. False when the runner ends.
+// that is queued already is on its way before a thread is woken. False when the runner ends.
 //
 // The job's reference to its weights must never be the last one: freeing gigabytes would delay the next step. It is
 // dropped under the lock while model_ is another, before a switch gives that one to the reaper.

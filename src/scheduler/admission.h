@@ -1,4 +1,5 @@
-// AdmissionControl: who of the waiting gets pages now, and, with the priority policy, in whose place.
+// AdmissionControl: which waiting requests get pages now and, with the priority policy, which running ones they
+// replace.
 //
 // One request is admitted when pages for all its tokens can be had now and the running ones, with it, can still grow as
 // NewTokenRatio expects. A request that runs alone may use the whole pool, whatever the estimate says: so the queue

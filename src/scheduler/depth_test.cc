@@ -119,8 +119,8 @@ TEST(Depth, MicroBatchesBecomeEqual) {
   }
 }
 
-// Those that have waited longest go first: whose token is back and who gets no row has had one later than all in the
-// batch. Six requests are in small micro-batches when 34 others come at once.
+// Those that have waited longest go first: one whose token is back and that gets no row has had one later than all in
+// the batch. Six requests are in small micro-batches when 34 others come at once.
 TEST(Depth, DecodesTakeTurns) {
   Harness h(chain(5), {}, endless());
   std::map<uint64_t, uint64_t> last;        // the newest batch that samples for each request

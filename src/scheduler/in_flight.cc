@@ -62,9 +62,9 @@ void BatchesInFlight::release_later(std::span<const PageId> pages) {
   later.insert(later.end(), pages.begin(), pages.end());
 }
 
-// The newest batch in flight should not end before the next is there, but who arrives while it runs would have to wait
-// for that one too: so it is planned late, a part of the expected time before the end, which is how wrong the
-// expectation may be.
+// The newest batch in flight should not end before the next is there, but a request that arrives while it runs would
+// have to wait for that one too: so it is planned late, a part of the expected time before the end, which is how wrong
+// the expectation may be.
 int BatchesInFlight::plan_in_ms(const StepCost& cost) const {
   if (batches_.empty()) return 0;
   int64_t end_us = batches_.front().begun_us;

@@ -117,7 +117,7 @@ TEST(StepCost, StepsOfOneSizeGiveNoSlopeAndAreTakenAsProportional) {
   EXPECT_NEAR(cost.fixed_us(), 0, 1e-6);
 }
 
-// Invariant: while anybody decodes, steps stay within the target as soon as the cost is known, and prefills go on.
+// Invariant: while a request decodes, steps stay within the target as soon as the cost is known, and prefills go on.
 TEST(DecodeGap, PrefillsAreCutSoThatStepsStayWithinTheTarget) {
   for (int32_t slower : {1, 4}) {
     SchedulerOptions options;

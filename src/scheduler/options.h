@@ -39,7 +39,7 @@ struct SchedulerOptions {
   int32_t max_running_requests = kMaxRunningRequests;
   int32_t max_queued_requests = kMaxQueuedRequests;        // waiting, beyond those that may run at once
   int32_t chunked_prefill_tokens = kChunkedPrefillTokens;  // rows of one step, decode rows included
-  int32_t max_decode_gap_ms = 0;  // while anybody decodes, a step is planned to take no longer; 0: no such target
+  int32_t max_decode_gap_ms = 0;  // while a request decodes, a step is planned to take no longer; 0: no such target
   int32_t max_skips = kMaxSkips;  // see waiting_queue.h
   double conservativeness = 1.0;  // 0 = admit whatever fits now and retract often; larger = reserve more for growth
   Policy policy = Policy::kFcfs;

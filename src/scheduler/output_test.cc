@@ -250,7 +250,7 @@ TEST(SharedPrefill, CopiesThatWaitTogetherComputeThePromptOnce) {
 TEST(SharedPrefill, OthersPassWhoWaitsForAPrefixAndAreNotCounted) {
   SchedulerOptions options;
   options.chunked_prefill_tokens = 32;
-  options.max_skips = 0;  // anybody who held up others would hold up all
+  options.max_skips = 0;  // a request that held up others would hold up all
   Harness h(kRoomy, options, endless());
   h.receive(Harness::request(1, prompt(160), 1));
   h.receive(Harness::request(2, prompt(160), 1));

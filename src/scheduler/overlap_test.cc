@@ -181,8 +181,8 @@ TEST(Overlap, NoTurnIsIdle) {
   }
 }
 
-// Invariant: a batch is planned late in the one before it, as far as that one's time is known, so that who arrives
-// meanwhile is in it.
+// Invariant: a batch is planned late in the one before it, as far as that one's time is known, so that one which
+// arrives meanwhile is in it.
 TEST(Overlap, WhoArrivesInALongStepIsInTheNext) {
   int64_t now_us = 0;
   SchedulerOptions options;

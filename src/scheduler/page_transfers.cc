@@ -302,7 +302,7 @@ void PageTransfers::end(Write& write, Status status) {
   }
   const bool over = import.ended || import.pages.empty();
   if (over && import.moving == 0) close(it);
-  // After close(): who reads it finds the books as they are.
+  // After close(): a reader finds the books as they are.
   done_.push_back({write.ticket, std::move(status)});
 }
 

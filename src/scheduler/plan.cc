@@ -110,7 +110,7 @@ std::vector<Sequence*> BatchPlanner::choose_decodes(const WorkInFlight& work) co
 }
 
 // Rows for prefills beside `decodes` rows of decodes. Never less than kMinPrefillTokens, so that prefills do not starve
-// either; above that, no more than keeps the step within the gap that those who decode were promised.
+// either; above that, no more than keeps the step within the gap that decoding requests were promised.
 int32_t BatchPlanner::prefill_budget(int32_t decodes) const {
   const int32_t least = std::min(kMinPrefillTokens, options_.chunked_prefill_tokens);
   int32_t rows = options_.chunked_prefill_tokens;

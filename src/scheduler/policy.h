@@ -3,7 +3,7 @@
 //   fcfs        the order of arrival
 //   lpm         the longest cached prefix first: what is in the cache is used before it is evicted
 //   dfs-weight  depth first through the tree of cached prefixes, the subtree that most requests wait for first and
-//               longer prefixes before shorter: those who share pages run together
+//               longer prefixes before shorter: those that share pages run together
 //   lof         the longest permitted output first
 //   random      by a hash of the arrival number, the same in every run with the same seed
 //   priority    the largest priority first; may preempt running requests (preemption.cc)

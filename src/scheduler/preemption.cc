@@ -8,7 +8,7 @@
 namespace millrace {
 
 // Those that would have to go so that `sequence` fits, the lowest priority and then the newest first; empty: it would
-// not fit even then, or need not take anybody's place.
+// not fit even then, or need not replace one that runs.
 std::vector<Sequence*> AdmissionControl::preemption_victims(const Sequence& sequence) const {
   std::vector<Sequence*> victims;
   for (Sequence* other : requests_.running()) {

@@ -17,7 +17,7 @@
 // batches that name its pages are in flight; after that its id may come again. docs/scheduler.md is the contract and
 // names the test of each invariant.
 //
-// The work is done by objects with states of their own: Requests (who waits, runs, ends), AdmissionControl and
+// The work is done by objects with states of their own: Requests (which of them wait, run, end), AdmissionControl and
 // BatchPlanner (what the next batch computes), BatchesInFlight, Settlement (what becomes of a result), PageTransfers,
 // SequenceMemory.
 //

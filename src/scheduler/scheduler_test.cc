@@ -1,4 +1,4 @@
-// What is accepted, when it stops, how the budget is shared, who is admitted and who is retracted.
+// What is accepted, when it stops, how the budget is shared, which requests are admitted and which retracted.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// SchedulerSnapshot: what a scheduler does at this moment, for people who look at it: its requests, its last steps, the
+// SchedulerSnapshot: what a scheduler does at this moment, for operators: its requests, its last steps, the
 // state of each page, and the radix tree. Numbers alone, no token and no text.
 //
 // It is made for an operator's command (Scheduler::snapshot()), and has at most kMaxSnapshotRequests requests,

@@ -1,4 +1,4 @@
-// StepLog: the last kLoggedSteps steps that came back, for people who look at the batches (Scheduler::snapshot()). It
+// StepLog: the last kLoggedSteps steps that came back, for operators (Scheduler::snapshot()). It
 // is always written: one record of 32 bytes a step, and no allocation.
 //
 // Owner: the scheduler. Thread safety: none.

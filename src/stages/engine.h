@@ -97,7 +97,7 @@ struct Health {
   std::optional<WeightsState> weights;  // of a pipeline that has some
 };
 
-// An edge of the pipeline between two stages, as the pipeline names them, for people who look at it.
+// An edge of the pipeline between two stages, as the pipeline names them, for its picture.
 struct StageLink {
   enum class Kind : uint8_t { kPayload = 0, kStream = 1, kLayers = 2, kPages = 3, kFeatures = 4 };
   std::string from, to;

@@ -1,4 +1,4 @@
-// The last lines of a process's log on their way to the server, for people who look at /live/events. A process keeps
+// The last lines of a process's log on their way to the server, for readers of /live/events. A process keeps
 // them while it is asked again within kLogLeaseMs (base/log_tail.h); without such a client nothing is sent.
 //
 //   {"process": "5f0c...", "lines": [[number, unix_ms, level, "text"], ...]}

@@ -68,7 +68,7 @@ class SharedPrompt {
     return chat == nullptr ? nullptr : chat->media;
   }
   std::size_t bytes() const { return prompt_bytes(*prompt_); }
-  // The tokenizer's: its ids, and who waits for them.
+  // The tokenizer's: its ids, and the callbacks that wait for them.
   PromptEncoding& encoding() const { return *encoding_; }
 
  private:

@@ -34,7 +34,7 @@ class StageGraph {
   // The terminals that the work of a stage may get to, itself included.
   StageSet reaches(std::size_t stage) const { return nodes_[stage].reaches; }
   std::vector<std::string> terminals_of(const std::string& stage) const;
-  // Who may send to it.
+  // The stages that may send to it.
   StageSet senders(std::size_t stage) const { return nodes_[stage].senders; }
 
   // For a request with these terminals: the stages whose work may get to one of them. No other one is sent anything.

@@ -233,7 +233,7 @@ TEST_F(StageLoopIn, AFailedGetFailsItsRequestAlone) {
   hub_.get_fails = 1;
   receive(lying_payload(1, "a", put_payload(with_tensor(1), "a")));
   EXPECT_NE(failure(1, StatusCode::kInternal).find("checksum"), std::string::npos);
-  // What another stage sent and the relay refuses is no fault of the client, who would get a 400.
+  // What another stage sent and the relay refuses is no fault of the client, which would get a 400.
   hub_.get_error = invalid_argument("the descriptor names a put that is over");
   receive(lying_payload(5, "a", put_payload(with_tensor(1), "a")));
   EXPECT_NE(failure(5, StatusCode::kUnavailable).find("a put that is over"), std::string::npos);

@@ -53,15 +53,15 @@ struct StageResources {
 
 struct StageSpec {
   std::string name;               // letters, digits, '-' and '_'
-  std::string worker;             // who does the work: Library::workers
+  std::string worker;             // what does the work: Library::workers
   Value args;                     // for the worker, a map
-  std::vector<std::string> next;  // who gets the result; empty: a terminal
+  std::vector<std::string> next;  // stages that get the result; empty: a terminal
   bool terminal = false;
   std::string route;                   // Library::routes: which of `next` for this request; empty: all
   std::vector<std::string> wait_for;   // fan-in: payloads of these are merged; empty: every payload starts the work
   std::string wait_for_rule;           // Library::wait_rules: which of them for this request; empty: all
   std::string merge;                   // Library::merges: the payloads to one; needed with wait_for
-  std::vector<std::string> stream_to;  // who gets the chunks that the worker emits
+  std::vector<std::string> stream_to;  // stages that get the chunks that the worker emits
   std::string stream_done_to;          // Library::routes: which of stream_to this request streams to; empty: all
   bool can_accept_stream_before_payload = false;       // else a chunk before the payload fails the request
   std::map<std::string, std::string> project_payload;  // target -> Library::projections: what of the result it gets
@@ -70,7 +70,7 @@ struct StageSpec {
   std::string prefill_from;          // the stage that computes long prompts for this one; no edge either
   std::string encode_from;           // the stage that encodes its pictures and audio; nor this
   std::string process;               // stages of one name share a process
-  std::string host;  // who runs it: empty = this host; else a name that `millrace stage --join` registers
+  std::string host;  // where it runs: empty = this host; else a name that `millrace stage --join` registers
   int replicas = 1;
   ReplicaPolicy replica_policy = ReplicaPolicy::kLeastRequests;  // which of them serves a request
   RelaySpec relay;

@@ -1,7 +1,7 @@
-// TextAnswer: who gets the answer to one text request. The engine calls deliver() with what the pipeline reports, and
-// the class that derives from it gets that as text and sound: text deltas up to one with `finish`, which comes exactly
-// once, also where the pipeline ends without one. Where the answer is spoken, the finish waits for the pipeline's end,
-// behind all samples, while the last text goes on at once.
+// TextAnswer: the receiver of the answer to one text request. The engine calls deliver() with what the pipeline
+// reports, and the class that derives from it gets that as text and sound: text deltas up to one with `finish`, which
+// comes exactly once, also where the pipeline ends without one. Where the answer is spoken, the finish waits for the
+// pipeline's end, behind all samples, while the last text goes on at once.
 //
 // Owner: shared by its maker and the request. Thread safety: one thread at a time calls, in order; begin() before that.
 #pragma once

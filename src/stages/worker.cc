@@ -15,7 +15,7 @@ void Worker::generate(ReqId id, wire::TokenizedRequest, Emit& emit) {
 }
 
 void Worker::tokens(ReqId id, const std::string& from, wire::TokenDelta delta, Emit& emit) {
-  // Who does not know of deltas gets what they are to a payload: {"ids"}.
+  // A worker that does not know deltas gets them as a payload: {"ids"}.
   if (delta.tokens.empty()) return;
   Value ids;
   ids.set(std::string(kIdsKey), ids_tensor(delta.tokens));

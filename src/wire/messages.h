@@ -151,7 +151,7 @@ struct WeightsReply {
 
 struct AdminReply {
   uint64_t id = 0;
-  std::string stage;  // who answers
+  std::string stage;  // that answers
   StatusCode code = StatusCode::kOk;
   std::string message;
   WeightsReply weights{};

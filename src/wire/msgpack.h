@@ -3,7 +3,7 @@
 // https://github.com/msgpack/msgpack/blob/master/spec.md
 //
 // The writer emits the shortest form of each value. The reader accepts every form of the spec for the type asked for,
-// and refuses a declared length that the rest of the frame cannot hold before anybody allocates for it.
+// and refuses a declared length that the rest of the frame cannot hold before memory is allocated for it.
 //
 // Thread safety: values; one thread at a time.
 #pragma once

@@ -1,5 +1,5 @@
-// A frame of another version of the wire protocol, as far as it can be understood all the same: enough to know who
-// sent it, and to refuse a peer that wants to join with a message that it can read. docs/wire-protocol.md describes
+// A frame of another version of the wire protocol, as far as it can be understood all the same: enough to know its
+// sender, and to refuse a peer that wants to join with a message that it can read. docs/wire-protocol.md describes
 // what no version changes.
 //
 // Thread safety: free function without state.

@@ -109,7 +109,7 @@ struct Submit {
   ReqId id;
   Origin from;
   Payload payload;
-  std::vector<std::string> terminals;  // of this request: who will complete it
+  std::vector<std::string> terminals;  // of this request: stages that will complete it
   int64_t timeout_ms = 0;              // from now on; every stage releases the request when it is over
   std::vector<RouteHop> route;         // one hop for each stage that the request may need
   // A prompt that is tokenized already, for a stage that generates; the payload is then null.
@@ -211,7 +211,7 @@ struct Welcome {
   }
 };
 
-// coordinator -> stages: who is there. The whole table each time; a lower epoch than the last one is old.
+// coordinator -> stages: the replicas. The whole table each time; a lower epoch than the last one is old.
 struct Peers {
   Origin from;
   uint64_t epoch = 0;

@@ -139,7 +139,7 @@ struct FakeComm {
     }
     return false;
   }
-  // A kernel that waits for who does not come.
+  // A kernel that waits for a rank that does not come.
   void hang() const {
     while (!aborted) ::usleep(1000);
   }

@@ -198,7 +198,7 @@ class Run {
   }
 
   void probe() {
-    world_.run_until(world_.now + kPeersRepeatMs + 100);  // who was cut off has the table of peers again
+    world_.run_until(world_.now + kPeersRepeatMs + 100);  // a node that was cut off has the table of peers again
     for (auto& node : world_.nodes) node->slow_ms = 0;
     for (int i = 0; i < kProbes; ++i) {
       call(true);

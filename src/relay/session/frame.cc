@@ -102,7 +102,7 @@ Result<Header> decode(std::span<const std::byte, kHeaderBytes> bytes) {
     return error(StatusCode::kUnsupported, "version is {}; wanted {}", header.version, kVersion);
   }
   const uint64_t hash = load_u64(&bytes[56]);
-  // Not against a hostile peer, who can compute it. It finds a stream that is out of step and a header that was
+  // Not against a hostile peer, which can compute it. It finds a stream that is out of step and a header that was
   // damaged, before a length in it is believed.
   if (hash != hash64(bytes.first(56))) return invalid_argument("the header's checksum is wrong");
   const auto type = static_cast<uint8_t>(bytes[6]);

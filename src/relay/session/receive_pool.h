@@ -2,7 +2,7 @@
 // and used again: fresh memory costs the kernel about as much time as the bytes themselves (it clears every page).
 //
 // Kept: at most max_kept_bytes, the oldest go first, none longer than kKeepMs. A block is handed out as it was left,
-// and all of it is written before anybody reads it.
+// and all of it is written before it is read.
 //
 // Thread safety: all functions; a block may come back on any thread, also when the pool is gone.
 #pragma once

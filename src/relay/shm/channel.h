@@ -1,7 +1,7 @@
 // Channel: what a reader has of one writer: its pool and state table mapped for reading, the hold table between the
 // two, and the socket that shows the writer that the reader is alive.
 //
-// It lives as long as anybody holds bytes that came through it, also beyond its relay's close() and its writer's death;
+// It lives as long as a user holds bytes that came through it, also beyond its relay's close() and its writer's death;
 // its end closes the socket, and with it releases what is still held.
 //
 // Owner: shared by the Fetcher and the bytes that came through it. Thread safety: claim(), parts(), offered(),

@@ -105,7 +105,7 @@ void Fetcher::serve(RelayOp op, const Descriptor& descriptor, const std::shared_
   poller_.ring();
 }
 
-// Only while the op is pinned: the destination is the caller's, who has it back after `done`.
+// Only while the op is pinned: the destination is the caller's, which has it back after `done`.
 bool Fetcher::copy(Job& job, std::size_t most) const {
   while (job.part < job.parts.size()) {
     const SharedBytes& from = job.parts[job.part];

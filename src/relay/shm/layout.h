@@ -56,7 +56,7 @@ inline constexpr uint64_t slot_word(uint32_t generation, Offer offer) {
 
 struct SlotRecord {
   std::atomic<uint64_t> word;
-  uint64_t key;          // random: who does not know it was not sent this put's descriptor
+  uint64_t key;          // random: a process that does not know it was not sent this put's descriptor
   uint64_t op;           // the put
   uint64_t destination;  // hash of the only reader's instance; 0: any
   uint64_t offset;       // of the extent, in the pool
@@ -109,7 +109,7 @@ struct Hello {  // reader -> writer, once
   uint16_t version = kVersion;
   MessageType type = MessageType::kHello;
   uint8_t writer[16] = {};  // whom the reader means
-  uint8_t reader[16] = {};  // who it is
+  uint8_t reader[16] = {};  // its identity
 };
 struct Welcome {  // writer -> reader, once, with four descriptors: pool, state table, hold table, bell
   uint32_t magic = kMagic;

@@ -376,8 +376,8 @@ TEST(Users, AnotherUserIsRefused) {
   ASSERT_EQ(::write(address[1], id.random.data(), id.random.size()), 16);
   char refused = '?';
   ASSERT_EQ(::read(answer[0], &refused, 1), 1);
-  EXPECT_EQ(refused, 'y') << "the reader looks who listens";
-  EXPECT_TRUE(eventually([&] { return relay->books().bad_frames == 1; })) << "and the writer who calls";
+  EXPECT_EQ(refused, 'y') << "the reader checks the writer";
+  EXPECT_TRUE(eventually([&] { return relay->books().bad_frames == 1; })) << "and the writer checks the reader";
   ::waitpid(child, nullptr, 0);
   for (const int fd : {address[0], address[1], answer[0], answer[1]}) ::close(fd);
 }

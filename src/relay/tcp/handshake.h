@@ -1,5 +1,5 @@
-// The opening of a connection, both sides: who we are, whether we are the ones that the other looks for, and, where a
-// secret is set, a proof from each side that it knows it. docs/relay-tcp.md has it as a picture.
+// The opening of a connection, both sides: the identity of each, whether we are the ones that the other looks for, and,
+// where a secret is set, a proof from each side that it knows it. docs/relay-tcp.md has it as a picture.
 //
 //   reader                                   writer
 //     HELLO nonce, address, instance  ---->

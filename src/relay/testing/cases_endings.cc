@@ -70,7 +70,7 @@ void a_get_without_time_ends(const ConformanceSetup& setup) {
 void cancel_of_a_put(const ConformanceSetup& setup) {
   Pair pair = make_pair_of(setup, small_options(setup));
   ASSERT_TRUE(pair.writer && pair.reader);
-  // Before anybody asked for it.
+  // Before a reader asked for it.
   Sent early = send(*pair.writer, 1, {1000});
   ASSERT_TRUE(early.ticket.ok());
   pair.writer->cancel(early.ticket->op);

@@ -99,7 +99,7 @@ void Pool::publish(const Slot& slot, uint64_t generation) {
 void Pool::release(const Slot& slot) {
   auto* head = reinterpret_cast<SlotHead*>(slot.address);
   std::atomic_ref<uint64_t>(head->generation).store(0, std::memory_order_seq_cst);
-  std::atomic_thread_fence(std::memory_order_seq_cst);  // before anybody writes new content
+  std::atomic_thread_fence(std::memory_order_seq_cst);  // before new content is written
   std::lock_guard lock(mutex_);
   const auto at = arenas_.find(slot.arena);
   CHECK(at != arenas_.end());  // one with a slot in it stays

@@ -24,8 +24,8 @@ std::atomic<int> g_damage{-1};     // which segment of every put is damaged, in 
 std::atomic<int> g_damaged{0};     // sends
 std::atomic<int> g_by_message{0};  // segments
 
-// A bit of the payload changes between the writer, who summed it up, and the wire: whenever that segment is sent, for a
-// busy machine may lose the first link and ask again over the next. The writer's own bytes stay as they are.
+// A bit of the payload changes between the writer, which summed it up, and the wire: whenever that segment is sent, for
+// a busy machine may lose the first link and ask again over the next. The writer's own bytes stay as they are.
 ucs_status_ptr_t damaging_send(ucp_ep_h ep, unsigned id, const void* head, size_t head_bytes, const void* bytes,
                                size_t count, const ucp_request_param_t* params) {
   static std::map<uint64_t, std::vector<uint64_t>> offsets;  // of each put's segments; the writer's thread alone sends

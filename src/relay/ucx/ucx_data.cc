@@ -324,8 +324,8 @@ bool UcxChannel::poll() {
 
 // A put whose bytes are few, or for which the pool has no space, is pushed from its parts.
 Result<std::string> UcxChannel::store(Put& put) {
-  // The tail is the same in each case: whether the reader may map the put is decided by grant(), when it is known who
-  // asks.
+  // The tail is the same in each case: whether the reader may map the put is decided by grant(), when the reader
+  // is known.
   if (pool_ == nullptr || put.map.total() < kPoolFromBytes) return endpoint_;
   const std::optional<Pool::Slot> slot = pool_->allocate(put.layout.block_bytes());
   if (!slot) return endpoint_;

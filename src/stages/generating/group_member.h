@@ -20,7 +20,7 @@
 
 namespace millrace {
 
-// Kept by those who use the group: it ends with the last of them.
+// Shared by all users of the group: it ends with the last of them.
 struct JoinedGroup {
   std::string name;
   std::shared_ptr<collective::CancelSignal> cancel = std::make_shared<collective::CancelSignal>();

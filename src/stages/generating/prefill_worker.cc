@@ -13,8 +13,9 @@
 namespace millrace {
 namespace {
 
-constexpr uint64_t kFirstJob = uint64_t{1} << 63;  // who looks at the state takes no job for a client's request
-constexpr int kListenMs = 20;  // idle, it waits so long for a want; the coordinator's commands wait as long
+constexpr uint64_t kFirstJob = uint64_t{1}
+                               << 63;  // in the state that operators read, no job looks like a client's request
+constexpr int kListenMs = 20;          // idle, it waits so long for a want; the coordinator's commands wait as long
 
 class PrefillWorker final : public Worker {
  public:

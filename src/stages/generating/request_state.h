@@ -18,7 +18,7 @@ namespace millrace {
 // What the worker knows of a request, beside what the scheduler knows.
 struct GenerateState {
   Value rest;                                   // of the payload
-  Value options;                                // of its text, for who makes text of the ids; null: the defaults
+  Value options;                                // for the stage that makes text of the ids; null: the defaults
   bool typed = false;                           // it came as tokens, and goes as deltas alone: no result repeats them
   std::optional<TokenText> stops;               // where its text may end it
   bool continues_text = false;                  // the prompt has some
@@ -39,7 +39,7 @@ struct PreparingState {
   bool encodes = false;
 
   bool ready() const { return !compiles && !encodes; }
-  // For people who look at it.
+  // For operators.
   PreparingRequest describe(int64_t now_ms, const char* waits_for) const {
     return {request.id, waits_for, static_cast<int32_t>(request.prompt.size()), request.priority,
             static_cast<double>(now_ms - since_ms) * 1e-3};

@@ -1,5 +1,6 @@
-// Token ids in the payloads of pipelines: an I32 tensor of one dimension under the key "ids"; who asks by JSON may
-// write a list of integers. And how the options of a request's text travel beside them. Thread safety: free functions.
+// Token ids in the payloads of pipelines: an I32 tensor of one dimension under the key "ids"; a client that asks by
+// JSON may write a list of integers. And how the options of a request's text travel beside them. Thread safety: free
+// functions.
 #pragma once
 
 #include <cstdint>

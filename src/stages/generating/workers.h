@@ -74,7 +74,7 @@ struct GenerateParts {
   std::shared_ptr<const Tokenizer> tokenizer;  // for stop strings; null: requests with some are refused
   ReadRequest read_request;
   bool streams = true;                // its chunks have receivers
-  bool to_client = false;             // namely the client, who gets {"ids"}
+  bool to_client = false;             // namely the client, which gets {"ids"}
   MakeKvEvents make_kv_events;        // empty: no subscriber listens
   MakeMedia make_media;               // empty: the model takes text only
   MakeWeights make_weights;           // empty: the weights are never updated

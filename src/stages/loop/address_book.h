@@ -23,7 +23,7 @@ namespace millrace::loop {
 
 using Connect = std::function<Result<std::shared_ptr<Outbox>>(const wire::Peer&)>;
 
-// Who a message is for.
+// The receiver of a message.
 struct Receiver {
   std::string stage;  // empty: the coordinator
   uint32_t replica = 0;

@@ -121,7 +121,7 @@ class KvExporter {
   };
   std::deque<Refusal> refusals_;  // not sent yet: the connection is being made
   std::size_t early_ = 0;         // wants without an offer
-  std::set<std::string> noted_;   // who asked again, and was logged; at most kMaxEndpoints
+  std::set<std::string> noted_;   // endpoints that asked again, and were logged; at most kMaxEndpoints
   bool drains_ = false;
   uint64_t next_ = 1;  // export or job
 };

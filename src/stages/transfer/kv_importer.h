@@ -107,7 +107,7 @@ class KvImporter {
     int64_t begun_ms = 0;
     std::string traceparent = {};
   };
-  // Who caused an end: after a peer's failure another one may do better.
+  // What caused an end: after a peer's failure another one may do better.
   enum class Cause : uint8_t { kPeer, kSelf };
   using Imports = std::map<TransferId, Import>;
 
