@@ -32,6 +32,7 @@ class EmbeddingFormat : public ReplyFormat {
   void events(const ChoiceState& /*choice*/, EventWriter& /*out*/) override {}
 
   Status finish(const ChoiceState& choice) override {
+    RETURN_IF_ERROR(check_not_aborted(choice, "embedding"));
     const double length = length_of(choice.embedding);
     if (std::isfinite(length) && length > 0) return ok_status();
     return internal_error("input {} has an embedding of length {}; wanted a finite one over 0", choice.index, length);

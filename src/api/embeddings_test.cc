@@ -67,6 +67,20 @@ TEST_F(EmbeddingsTest, WhatHasNoLengthIsAnError) {
   }
 }
 
+TEST_F(EmbeddingsTest, AnAbortIsNoErrorOfTheModel) {
+  for (const char* path : {"/v1/embeddings", "/api/embed"}) {
+    const std::size_t index = engine_.submitted();
+    auto answer = post(path, R"({"model":"demo","input":["a","b"],"rid":"x"})");
+    wait_submitted(index + 2);
+    engine_.accept(index), engine_.accept(index + 1);
+    end(index, {3, 0, -4, 0});
+    engine_.end(index + 1, {.reason = FinishReason::kAborted}, 0);
+    const Answer aborted = answer.get();
+    EXPECT_EQ(aborted.status, 499);
+    EXPECT_NE(aborted.body.find("aborted before its embedding was complete"), std::string::npos) << aborted.body;
+  }
+}
+
 TEST_F(EmbeddingsTest, OllamasShapes) {
   auto embed = post("/api/embeddings", R"({"model":"demo:latest","prompt":"a"})");
   wait_submitted(1);

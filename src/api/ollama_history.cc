@@ -2,8 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <deque>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +22,36 @@ bool is_given(const OrderedJson& object, const char* key) {
   return value != object.end() && !value->is_null();
 }
 
+// The calls that have no result yet, in their sequence. A history may have thousands of them.
+class OpenCalls {
+ public:
+  void add(const std::string& name, std::string id) {
+    by_name_[name].push_back(ids_.size());
+    all_.push_back(ids_.size());
+    ids_.emplace_back(std::move(id));
+  }
+  // The id of the first one, or of the first one with the name; "": there is none. It is open no more.
+  std::string take() { return take_first(all_); }
+  std::string take(const std::string& name) {
+    const auto found = by_name_.find(name);
+    return found == by_name_.end() ? "" : take_first(found->second);
+  }
+
+ private:
+  // A call is in two queues, and leaves the other one when it is the first there.
+  std::string take_first(std::deque<std::size_t>& queue) {
+    while (!queue.empty() && !ids_[queue.front()]) queue.pop_front();
+    if (queue.empty()) return "";
+    std::string id = *std::exchange(ids_[queue.front()], std::nullopt);
+    queue.pop_front();
+    return id;
+  }
+
+  std::vector<std::optional<std::string>> ids_;  // nullopt: it has its result
+  std::deque<std::size_t> all_;
+  std::unordered_map<std::string, std::deque<std::size_t>> by_name_;
+};
+
 class HistoryTranslator {
  public:
   explicit HistoryTranslator(const ModelFacts& model) : model_(model) {}
@@ -31,7 +64,7 @@ class HistoryTranslator {
 
   const ModelFacts& model_;
   std::size_t calls_ = 0;
-  std::vector<std::pair<std::string, std::string>> open_;  // calls without a result: name and id
+  OpenCalls open_;
 };
 
 // Arguments are an object in this dialect; the reader of the chat gives them the form of the template.
@@ -59,7 +92,7 @@ Status HistoryTranslator::add_calls(const OrderedJson& message, const std::strin
     const bool named = is_given(call, "id") && call["id"].is_string();
     std::string id = named ? call["id"].get<std::string>() : fmt::format("call_{:09}", calls_);
     ++calls_;
-    open_.emplace_back(function["name"].get<std::string>(), id);
+    open_.add(function["name"].get_ref<const std::string&>(), id);
     calls.push_back({{"id", std::move(id)}, {"type", "function"}, {"function", std::move(function)}});
   }
   if (!calls.empty()) out["tool_calls"] = std::move(calls);
@@ -73,13 +106,7 @@ std::string HistoryTranslator::id_of_result(const OrderedJson& message) {
   }
   const auto name = message.find("tool_name");
   const bool named = name != message.end() && name->is_string();
-  for (auto call = open_.begin(); call != open_.end(); ++call) {
-    if (named && call->first != name->get_ref<const std::string&>()) continue;
-    std::string id = std::move(call->second);
-    open_.erase(call);
-    return id;
-  }
-  return "";
+  return named ? open_.take(name->get_ref<const std::string&>()) : open_.take();
 }
 
 Result<OrderedJson> HistoryTranslator::translate(const OrderedJson& message, const std::string& where) {

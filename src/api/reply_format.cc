@@ -56,6 +56,11 @@ std::string openai_head(std::string_view object, std::string_view id, std::strin
   return out + ",\"choices\":[";
 }
 
+Status check_not_aborted(const ChoiceState& choice, std::string_view what) {
+  if (choice.finish->reason != wire::FinishReason::kAborted) return ok_status();
+  return error(StatusCode::kCancelled, "the request was aborted before its {} was complete", what);
+}
+
 void append_end(std::string& out, const wire::Finish* finish, std::string_view reason) {
   out += ",\"finish_reason\":";
   if (!finish) {

@@ -95,6 +95,9 @@ class ReplyFormat {
   virtual http::Headers headers() const { return {}; }
 };
 
+// Of an answer that is of no use in part. kCancelled: the request was aborted before its `what` was complete.
+Status check_not_aborted(const ChoiceState& choice, std::string_view what);
+
 // What an OpenAI answer shows besides texts.
 struct ShownDetails {
   bool logprobs = false;

@@ -39,6 +39,7 @@ class RerankFormat : public ReplyFormat {
   void events(const ChoiceState& /*choice*/, EventWriter& /*out*/) override {}
 
   Status finish(const ChoiceState& choice) override {
+    RETURN_IF_ERROR(check_not_aborted(choice, "score"));
     const auto index = static_cast<std::size_t>(choice.index);
     double logit = 0;  // of the score
     if (facts_.head.empty()) {

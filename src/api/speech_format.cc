@@ -37,9 +37,7 @@ Status SpeechFormat::audio(std::span<const float> samples, EventWriter& out) {
 }
 
 Status SpeechFormat::finish(const ChoiceState& choice) {
-  if (choice.finish->reason == wire::FinishReason::kAborted) {
-    return error(StatusCode::kCancelled, "the request was aborted before its audio was complete");
-  }
+  RETURN_IF_ERROR(check_not_aborted(choice, "audio"));
   if (!choice.samples.empty()) {
     samples_ = choice.samples.size();
     ASSIGN_OR_RETURN(file_, encode_output(choice.samples, facts_, format_));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "api/transcript_text.h"
 #include "base/json.h"
 
 namespace millrace::api {
@@ -18,11 +19,12 @@ std::string_view trim(std::string_view text) {
 }  // namespace
 
 void TranscriptionFormat::append_usage(std::string& out, const wire::Usage& usage) const {
-  const int64_t text = std::max<int64_t>(0, usage.prompt_tokens - audio_rows_);
+  const int64_t text = std::max<int64_t>(0, usage.prompt_tokens - options_.audio_rows);
   out += fmt::format(
       R"(,"usage":{{"type":"tokens","input_tokens":{},"input_token_details":{{"text_tokens":{},"audio_tokens":{}}},)"
       R"("output_tokens":{},"total_tokens":{}}})",
-      usage.prompt_tokens, text, audio_rows_, usage.completion_tokens, usage.prompt_tokens + usage.completion_tokens);
+      usage.prompt_tokens, text, options_.audio_rows, usage.completion_tokens,
+      usage.prompt_tokens + usage.completion_tokens);
 }
 
 void TranscriptionFormat::events(const ChoiceState& choice, EventWriter& out) {
@@ -46,8 +48,13 @@ void TranscriptionFormat::events(const ChoiceState& choice, EventWriter& out) {
   out.end();
 }
 
+Status TranscriptionFormat::finish(const ChoiceState& choice) {
+  if (options_.may_be_cut && choice.finish->reason == wire::FinishReason::kLength) return ok_status();
+  return check_transcript_end(choice, options_.context_length);
+}
+
 std::string TranscriptionFormat::choice(const ChoiceState& choice) {
-  if (plain_) return std::string(trim(choice.text)) + "\n";
+  if (options_.plain) return std::string(trim(choice.text)) + "\n";
   std::string out = R"({"text":)";
   json_append_string(out, trim(choice.text));
   return out;
@@ -55,7 +62,7 @@ std::string TranscriptionFormat::choice(const ChoiceState& choice) {
 
 std::string TranscriptionFormat::body(std::string choices, const wire::Usage& usage) {
   std::string out = std::move(choices);
-  if (plain_) return out;
+  if (options_.plain) return out;
   append_usage(out, usage);
   return out + "}";
 }

@@ -14,19 +14,27 @@ namespace millrace::api {
 
 class TranscriptionFormat : public ReplyFormat {
  public:
-  // `audio_rows`: of the prompt, those that are audio. `plain`: the text alone.
-  TranscriptionFormat(int64_t audio_rows, bool plain) : audio_rows_(audio_rows), plain_(plain) {}
+  struct Options {
+    int64_t audio_rows = 0;  // of the prompt, those that are audio
+    int64_t context_length = 0;
+    bool may_be_cut = false;  // the client set the most tokens
+    bool plain = false;       // the text alone
+  };
+  explicit TranscriptionFormat(const Options& options) : options_(options) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override;
+  // As check_transcript_end(); a cut that the client asked for is none.
+  Status finish(const ChoiceState& choice) override;
   std::string choice(const ChoiceState& choice) override;
   std::string body(std::string choices, const wire::Usage& usage) override;
-  std::string content_type() const override { return plain_ ? "text/plain; charset=utf-8" : "application/json"; }
+  std::string content_type() const override {
+    return options_.plain ? "text/plain; charset=utf-8" : "application/json";
+  }
 
  private:
   void append_usage(std::string& out, const wire::Usage& usage) const;
 
-  const int64_t audio_rows_;
-  const bool plain_;
+  const Options options_;
   std::string text_;  // of a stream, so far
 };
 

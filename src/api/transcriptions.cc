@@ -113,8 +113,11 @@ Status answer(ApiContext& context, const http::Request& request, const http::Res
   ASSIGN_OR_RETURN(const std::string name, context.names.read(form.fields));
   ASSIGN_OR_RETURN(const CommonFields fields, read_common(form.fields, form.fields.dump(), model, kOpenAiDialect));
   ASSIGN_OR_RETURN(ChatPrompt prompt, make_prompt(form, task, model));
-  const int64_t rows = prompt.media->front().media.rows;
-  auto format = std::make_unique<TranscriptionFormat>(rows, form.format == "text" && !fields.stream);
+  auto format = std::make_unique<TranscriptionFormat>(
+      TranscriptionFormat::Options{.audio_rows = prompt.media->front().media.rows,
+                                   .context_length = model.context_length,
+                                   .may_be_cut = fields.sampling.max_tokens.has_value(),
+                                   .plain = form.format == "text" && !fields.stream});
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), ReplyOptions{.stream = fields.stream});
   std::vector<Prompt> prompts;
   prompts.emplace_back(std::move(prompt));

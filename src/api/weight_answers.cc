@@ -17,11 +17,23 @@ std::string success(std::string_view message, const std::string& members) {
   return out + members + "}";
 }
 
-http::Response failure(const Status& status) {
-  const bool asked = status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied ||
-                     status.code() == StatusCode::kConflict || status.code() == StatusCode::kResourceExhausted;
-  http::Response response =
-      error_response(field_error(asked ? Status(StatusCode::kInvalidArgument, status.message()) : status));
+namespace {
+
+// Replies of stages begin with their names, "scheduler: ...", where other messages have the field's.
+bool is_of_stage(std::string_view message) {
+  const std::size_t end = message.find(": ");
+  return end != std::string_view::npos && message.find(' ') > end;
+}
+
+}  // namespace
+
+http::Response failure(const Status& status, const char* field) {
+  const bool at_this_time = status.code() == StatusCode::kConflict || status.code() == StatusCode::kResourceExhausted;
+  const bool asked =
+      at_this_time || status.code() == StatusCode::kNotFound || status.code() == StatusCode::kPermissionDenied;
+  ApiError error = field_error(asked ? Status(StatusCode::kInvalidArgument, status.message()) : status);
+  if (is_of_stage(status.message())) error.param = error.http_status == 400 && !at_this_time ? field : "";
+  http::Response response = error_response(error);
   std::string members = ",\"success\":false,\"status\":\"error\",\"message\":";
   json_append_string(members, status.message());
   response.body.insert(response.body.rfind('}'), members);

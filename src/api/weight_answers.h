@@ -17,7 +17,8 @@ namespace millrace::api {
 // before.
 std::string success(std::string_view message, const std::string& members = "");
 // Trainers look at the two members, not at the error object. What the caller asked for and cannot have is a 400.
-http::Response failure(const Status& status);
+// `field`: the one that a stage refuses, as its message names the stage instead; "": no single one.
+http::Response failure(const Status& status, const char* field = "");
 
 // ,"last_error","group_name","buckets","buckets_received","bytes","bytes_received": how far the update has come.
 void append_progress(std::string& out, const WeightsState& state);

@@ -95,7 +95,8 @@ Status update_from_disk(const WeightRoutes& routes, const http::Request& request
     const WeightsState state = weights.state();
     std::string members = fmt::format(",\"num_paused_requests\":{},\"weight_version\":", state.paused_requests);
     json_append_string(members, state.label);
-    responder->send(status.ok() ? http::Response{.body = success("the new weights serve", members)} : failure(status));
+    responder->send(status.ok() ? http::Response{.body = success("the new weights serve", members)}
+                                : failure(status, "model_path"));
   }));
   if (at_once) responder->send({.body = success("the update has begun; see /weights_update_status")});
   return ok_status();

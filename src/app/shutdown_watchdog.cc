@@ -34,18 +34,18 @@ ShutdownWatchdog::~ShutdownWatchdog() {
   if (thread_.joinable()) thread_.join();
 }
 
-void ShutdownWatchdog::begin(int grace_ms, int exit_code) {
-  std::call_once(begun_,
-                 [&] { thread_ = std::thread([this, grace_ms, exit_code] { end_by_force(grace_ms, exit_code); }); });
+void ShutdownWatchdog::begin(int grace_ms, ExitCodes codes) {
+  std::call_once(begun_, [&] { thread_ = std::thread([this, grace_ms, codes] { end_by_force(grace_ms, codes); }); });
 }
 
-void ShutdownWatchdog::end_by_force(int grace_ms, int exit_code) {
+void ShutdownWatchdog::end_by_force(int grace_ms, ExitCodes codes) {
   const int64_t force_ms = monotonic_ms() + grace_ms;
   while (!ended_.load()) {
-    if (!stop_signal(signals_) && monotonic_ms() < force_ms) continue;
+    const bool signaled = stop_signal(signals_);
+    if (!signaled && monotonic_ms() < force_ms) continue;
     report_left_behind();
     last_act_();
-    ::_exit(exit_code);
+    ::_exit(signaled ? codes.at_signal : codes.at_timeout);
   }
 }
 

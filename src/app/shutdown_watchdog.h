@@ -28,12 +28,18 @@ class ShutdownWatchdog {
   ShutdownWatchdog(const sigset_t& signals, std::function<void()> last_act);
   ~ShutdownWatchdog();
 
-  // The stages are asked to end now: after grace_ms, or at a signal, they are left behind and the process ends with
-  // this exit code. The first call counts.
-  void begin(int grace_ms, int exit_code = 1);
+  // The exit codes of an end by force.
+  struct ExitCodes {
+    int at_timeout = 1;
+    int at_signal = 1;
+  };
+  // The stages are asked to end now: after grace_ms, or at a signal, they are left behind and the process ends. The
+  // first call counts.
+  void begin(int grace_ms, ExitCodes codes);
+  void begin(int grace_ms, int exit_code = 1) { begin(grace_ms, {exit_code, exit_code}); }
 
  private:
-  void end_by_force(int grace_ms, int exit_code);
+  void end_by_force(int grace_ms, ExitCodes codes);
 
   sigset_t signals_;
   const std::function<void()> last_act_;

@@ -281,6 +281,41 @@ TEST(GrammarSchemaTest, AlternativesThatOverlapAreHeldApart) {
       {R"({"next":null})", R"({"last":null})"}, {"{}"});
 }
 
+// Thousands of alternatives, each of which would be compared with each.
+TEST(GrammarSchemaTest, ManyAlternativesAreSeparatedByTheirValues) {
+  constexpr int kMany = 1000;
+  std::string values, kinds, ranges;
+  for (int i = 0; i < kMany; ++i) {
+    const char* comma = i == 0 ? "" : ",";
+    values += fmt::format(R"({}{{"const":{}}})", comma, i);
+    kinds += fmt::format(
+        R"({}{{"type":"object","properties":{{"k":{{"const":{}}}}},"required":["k"],"additionalProperties":false}})",
+        comma, i);
+    ranges += fmt::format(R"({}{{"type":"integer","minimum":{}}})", comma, i);
+  }
+  expect_texts(of_schema(R"({"oneOf":[)" + values + "]}"), {"0", "999"}, {"1000", "\"1\""});
+  expect_texts(of_schema(R"({"oneOf":[)" + kinds + "]}"), {R"({"k":0})", R"({"k":999})"}, {R"({"k":1000})", "{}"});
+  const auto refused = of_schema(R"({"oneOf":[)" + ranges + "]}");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(
+      refused.status().message(),
+      "schema.oneOf: oneOf has 1000 schemas that are neither values nor separated by a required property; wanted at "
+      "most 512");
+  // A value that two of them have, and an enum that has one twice.
+  expect_texts(of_schema(R"({"oneOf":[{"const":1},{"enum":[1,2]},{"const":3}]})"), {"2", "3"}, {"1"});
+  expect_texts(of_schema(R"({"oneOf":[{"enum":[1,1]},{"enum":[2,2]}]})"), {"1", "2"}, {"3"});
+}
+
+TEST(GrammarSchemaTest, ManySchemasOfAllOfAreJoined) {
+  std::string all, text;
+  for (int i = 0; i < 200; ++i) {
+    all += fmt::format(R"({}{{"properties":{{"p{}":{{"const":{}}}}},"required":["p{}"]}})", i == 0 ? "" : ",", i, i, i);
+    text += fmt::format("{}\"p{}\":{}", i == 0 ? "" : ",", i, i);
+  }
+  const std::string schema = R"({"type":"object","additionalProperties":true,"allOf":[)" + all + "]}";
+  expect_texts(of_schema(schema), {"{" + text + "}"}, {"{" + text.substr(7) + "}", "{}"});
+}
+
 TEST(GrammarSchemaTest, ConditionsAndDependenciesAreKept) {
   expect_texts(of_schema(R"({"type":"object","properties":{"a":{"type":"integer"},"b":{"type":"integer"}},
       "if":{"properties":{"a":{"const":1}},"required":["a"]},"then":{"required":["b"]},"else":{"properties":{"b":false}}})"),

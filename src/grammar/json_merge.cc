@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "grammar/json_formats.h"
+#include "grammar/json_index.h"
 #include "grammar/json_rewrite.h"
 
 namespace millrace::grammar {
@@ -79,12 +80,6 @@ bool is_constraint(std::string_view key) {
   return std::find(kNames.begin(), kNames.end(), key) != kNames.end();
 }
 
-void append(Schema& list, const Schema& more) {
-  for (const Schema& one : more) {
-    if (std::find(list.begin(), list.end(), one) == list.end()) list.push_back(one);
-  }
-}
-
 // Draft 4's flags as numbers.
 void unfold_flags(Schema& schema) {
   for (const auto& [flag, bound] :
@@ -131,9 +126,10 @@ bool is_false(const Schema& schema) {
   const Schema* required = find_key(schema, "required");
   if (!properties || !required || !required->is_array() || !properties->is_object() || !type) return false;
   if (types_of(schema) != std::vector<std::string>{"object"}) return false;
+  const KeyIndex named(*properties);
   return std::any_of(required->begin(), required->end(), [&](const Schema& name) {
     if (!name.is_string()) return false;
-    const Schema* value = find_key(*properties, name.get_ref<const std::string&>().c_str());
+    const Schema* value = named.find(name.get_ref<const std::string&>());
     return value && *value == Schema(false);
   });
 }
@@ -297,7 +293,7 @@ Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, in
     const Schema* other = find_key(b, key.c_str());
     if (!other || *other == value || is_annotation(key)) {
       if (is_list(key) && out.contains(key)) {
-        append(out[key], value);
+        append_new(out[key], value);
       } else {
         out[key] = value;
       }
@@ -308,7 +304,7 @@ Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, in
   for (const auto& [key, value] : b.items()) {
     if (is_of_properties(key) || is_of_items(key) || a.contains(key)) continue;
     if (is_list(key) && out.contains(key)) {
-      append(out[key], value);
+      append_new(out[key], value);
     } else {
       out[key] = value;
     }
@@ -321,17 +317,17 @@ Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, in
 
 Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, const Schema& other, Schema& out,
                                    int depth) const {
-  const auto also = [&](const char* list, Schema more) { append(out[list], Schema::array({std::move(more)})); };
+  const auto also = [&](const char* list, Schema more) { append_new(out[list], Schema::array({std::move(more)})); };
   if (key == "type") {
     out[key] = common_types(types_of({{"type", value}}), types_of({{"type", other}}));
   } else if (key == "required" && value.is_array() && other.is_array()) {
     out[key] = value;
-    append(out[key], other);
+    append_new(out[key], other);
   } else if (key == "enum" && value.is_array() && other.is_array()) {
+    const ValueSet others(other);
     Schema both = Schema::array();
-    for (const Schema& one : value) {
-      if (std::find(other.begin(), other.end(), one) != other.end()) both.push_back(one);
-    }
+    std::copy_if(value.begin(), value.end(), std::back_inserter(both),
+                 [&](const Schema& one) { return others.contains(one); });
     out[key] = both;
   } else if (is_lower_bound(key) && value.is_number() && other.is_number()) {
     out[key] = value < other ? other : value;
@@ -353,8 +349,8 @@ Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, 
     also(joined::kEach, std::move(alternatives));
   } else if (is_list(key) && value.is_array() && other.is_array()) {
     if (!out.contains(key)) out[key] = Schema::array();
-    append(out[key], value);
-    append(out[key], other);
+    append_new(out[key], value);
+    append_new(out[key], other);
   } else if (key == "uniqueItems") {
     out[key] = true;
   } else if (key == "multipleOf" && value.is_number_integer() && other.is_number_integer() && value > 0 && other > 0) {
@@ -365,6 +361,20 @@ Status SchemaMerger::merge_keyword(const std::string& key, const Schema& value, 
     out[key] = value;  // an annotation
   }
   return ok_status();
+}
+
+Result<Schema> SchemaMerger::merge_all(Schema first, std::span<const Schema> list) const {
+  constexpr std::size_t kFew = 16;
+  if (list.size() <= kFew) {
+    for (const Schema& one : list) {
+      ASSIGN_OR_RETURN(first, merge(first, one));
+    }
+    return first;
+  }
+  const std::span<const Schema> behind = list.subspan(list.size() / 2);
+  ASSIGN_OR_RETURN(first, merge_all(std::move(first), list.first(list.size() / 2)));
+  ASSIGN_OR_RETURN(const Schema rest, merge_all(behind.front(), behind.subspan(1)));
+  return merge(first, rest);
 }
 
 Result<Schema> SchemaMerger::merge_lazily(const Schema& a, const Schema& b, int depth) const {
@@ -418,19 +428,23 @@ Status SchemaMerger::merge_properties(Schema& a, Schema& b, Schema& out, int dep
     const bool additional = key[1] == 'r';
     const Schema& named_a = part(a, key, kNone);
     const Schema& named_b = part(b, key, kNone);
+    const KeyIndex of_a(named_a), of_b(named_b);
     Schema merged = Schema::object();
     for (const auto& [name, schema] : named_a.items()) {
-      const Schema& other = named_b.contains(name) ? named_b.at(name) : additional ? more_b : kAny;
-      ASSIGN_OR_RETURN(merged[name], merge_lazily(schema, other, depth + 1));
+      const Schema* other = of_b.find(name);
+      if (!other) other = additional ? &more_b : &kAny;
+      ASSIGN_OR_RETURN(Schema both, merge_lazily(schema, *other, depth + 1));
+      add_member(merged, name, std::move(both));
     }
     for (const auto& [name, schema] : named_b.items()) {
-      if (named_a.contains(name)) continue;
-      ASSIGN_OR_RETURN(merged[name], merge_lazily(additional ? more_a : kAny, schema, depth + 1));
+      if (of_a.find(name)) continue;
+      ASSIGN_OR_RETURN(Schema both, merge_lazily(additional ? more_a : kAny, schema, depth + 1));
+      add_member(merged, name, std::move(both));
     }
     if (!merged.empty()) out[key] = std::move(merged);
   }
   for (const Schema* of : {&a, &b}) {
-    if (const Schema* keys = find_key(*of, joined::kKeys)) append(out[joined::kKeys], *keys);
+    if (const Schema* keys = find_key(*of, joined::kKeys)) append_new(out[joined::kKeys], *keys);
   }
   if (more_a != kAny || more_b != kAny) {
     ASSIGN_OR_RETURN(out["additionalProperties"], merge_lazily(more_a, more_b, depth + 1));

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -72,10 +73,20 @@ class SchemaMerger {
   // The schema that a $ref names, joined with the keywords beside it.
   Result<Schema> without_reference(const Schema& schema, int depth) const;
 
+  // That of `first` and all of a list. Parts of a long one are joined first: one after the other, what has been joined
+  // would be copied once for each that follows.
+  Result<Schema> merge_all(Schema first, std::span<const Schema> list) const;
+
   // Whether no value is known to satisfy both; false where that is not certain.
   bool disjoint(const Schema& a, const Schema& b, int depth = 0) const;
 
+  // Whether they are disjoint in pairs, by what separates alternatives in most documents: they are values, or objects
+  // with a property that is. False where pairs have to be compared.
+  bool all_disjoint(const std::vector<const Schema*>& all, int depth = 0) const;
+
  private:
+  // The schema, or in `storage` what its reference names; nullptr: that cannot be found.
+  const Schema* resolved(const Schema& schema, Schema& storage) const;
   bool apart(const Schema& x, const Schema& y, int depth) const;
   Status merge_keyword(const std::string& key, const Schema& value, const Schema& other, Schema& out, int depth) const;
   Status merge_items(const Schema& a, const Schema& b, Schema& out, int depth) const;

@@ -317,6 +317,14 @@ Result<Schema> exclusive(const SchemaMerger& merger, const Schema& alternatives,
     ASSIGN_OR_RETURN(Schema joined_one, merger.merge(beside, one, depth));
     all.push_back(std::move(joined_one));
   }
+  std::vector<const Schema*> parts;
+  for (const Schema& one : all) parts.push_back(&one);
+  if (merger.all_disjoint(parts)) return Schema(all);
+  if (all.size() > kMaxComparedOneOf) {
+    return error(StatusCode::kTooLarge,
+                 "oneOf has {} schemas that are neither values nor separated by a required property; wanted at most {}",
+                 all.size(), kMaxComparedOneOf);
+  }
   Schema out = Schema::array();
   for (std::size_t i = 0; i < all.size(); ++i) {
     Schema one = all[i];

@@ -14,6 +14,7 @@
 namespace millrace::grammar {
 
 inline constexpr std::size_t kMaxOneOf = 64;  // alternatives of a negated oneOf, or of one whose alternatives overlap
+inline constexpr std::size_t kMaxComparedOneOf = 512;  // alternatives whose pairs have to be compared
 
 // The values that do not satisfy the schema.
 Result<Schema> negated(const SchemaMerger& merger, const Schema& schema, int depth);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/ordered_json.h"
 #include "grammar/json_formats.h"
+#include "grammar/json_index.h"
 #include "grammar/json_numbers.h"
 #include "grammar/json_rewrite.h"
 #include "grammar/regex.h"
@@ -206,12 +207,9 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
   if (all) {
     Schema merged = without(schema, {"allOf"});
     if (constrains_nothing(merged)) merged = true;
-    for (const Schema& one : *all) {
-      Result<Schema> next = merger_.merge(merged, one);
-      if (!next.ok()) return next.status().with_prefix(path + ".allOf");
-      merged = std::move(*next);
-    }
-    return any(merged, path, depth + 1);
+    const Result<Schema> joined_all = merger_.merge_all(std::move(merged), all->get_ref<const Schema::array_t&>());
+    if (!joined_all.ok()) return joined_all.status().with_prefix(path + ".allOf");
+    return any(*joined_all, path, depth + 1);
   }
   Result<Schema> plain = rewritten(merger_, schema, 0);
   if (!plain.ok()) return plain.status().with_prefix(path);
@@ -256,11 +254,9 @@ Result<ExprPtr> SchemaCompiler::alternatives(const Schema& schema, const char* k
     }
   }
   std::vector<ExprPtr> parts;
+  ValueSet known;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (all[i] == Schema(false) || std::find(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(i), all[i]) !=
-                                       all.begin() + static_cast<std::ptrdiff_t>(i)) {
-      continue;
-    }
+    if (all[i] == Schema(false) || !known.insert(all[i])) continue;
     ASSIGN_OR_RETURN(ExprPtr part,
                      shared(all[i], fmt::format("{}.{}[{}]", path, each ? "anyOf" : keyword, i), depth + 1));
     parts.push_back(std::move(part));

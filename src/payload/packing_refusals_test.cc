@@ -138,7 +138,12 @@ TEST(Refusals, ATreeIsAsLargeAsTheReceiverTakesIt) {
   const auto list = [](std::size_t text_bytes, const Value& last) {
     return Value(ValueList{std::string(text_bytes, 'x'), last, last, last, last});
   };
-  const std::pair<Value, std::size_t> cases[] = {{Value(), 1}, {0.5, 9}, {ValueList{}, 1}, {floats(1), 6}};
+  // No pair, whose constructor moves a Value: with sanitizers GCC 12 takes what that leaves for uninitialized.
+  struct Case {
+    Value last;
+    std::size_t bytes;
+  };
+  const Case cases[] = {{Value(), 1}, {Value(0.5), 9}, {Value(ValueList{}), 1}, {floats(1), 6}};
   for (const auto& [last, bytes] : cases) {
     SCOPED_TRACE(bytes);
     const std::size_t text_bytes = wire::kMaxTreeBytes - 1 - 5 - 4 * bytes;  // the heads of list and string

@@ -156,7 +156,12 @@ class WeightUpdates : public WeightControl {
   void end_round_locked();
   void end_late_completion(int64_t now_ms);
   Result<bool> begin_completion(LiveCompletion completion, Done done);
-  Result<std::string> begin_abort(const std::optional<std::string>& group, const Done& done);
+  // What begin_abort() leaves to do.
+  struct BegunAbort {
+    bool staged = false;  // replicas hold a part of the update: `why` ends it, and `done` is called then
+    std::string why;
+  };
+  Result<BegunAbort> begin_abort(const std::optional<std::string>& group, const Done& done);
 
   bool may_begin_locked(CatchUp& one, int64_t now_ms);
   void catch_up(const StaleReplica& replica);

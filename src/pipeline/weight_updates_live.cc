@@ -54,9 +54,10 @@ void WeightUpdates::leave_group(const std::string& name, Done done) {
     const std::lock_guard lock(mutex_);
     uses = state_.phase == Phase::kReceiving && update_.group == name;
   }
-  // First the update, then the group: its broadcasts would never end otherwise.
-  if (uses && begin_abort(name, nullptr).ok()) {
-    give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
+  // First the update, then the group: its broadcasts would never end otherwise. It may have failed since.
+  if (uses) {
+    const Result<BegunAbort> begun = begin_abort(name, nullptr);
+    if (begun.ok() && begun->staged) give_up(error(StatusCode::kCancelled, "the group '{}' was destroyed", name));
   }
   PipelineCommand command{.action = wire::AdminAction::kLeaveGroup, .stages = stages_, .timeout_ms = kPauseMs};
   command.argument = name;
@@ -134,8 +135,12 @@ void WeightUpdates::on_ready(uint64_t version, const Replies& replies, const Don
   if (!status.ok()) {
     {
       const std::lock_guard lock(mutex_);
-      // The trainer waits for prepare(): it gets the reason when nothing is left of the update.
-      update_.done = done;
+      // The trainer waits for prepare(): it gets the reason when nothing is left of the update, and so does a
+      // complete() that came meanwhile.
+      update_.done = [done, completing = std::move(update_.done)](const Status& why) {
+        if (completing) completing(why);
+        done(why);
+      };
     }
     return give_up(status);
   }
@@ -269,9 +274,9 @@ void WeightUpdates::receive_and_complete(const WeightPlan& plan, LiveCompletion 
   });
 }
 
-// Not OK: nothing was aborted. Else why the update ends, and `done`, where there is one, is called when nothing of it
-// is staged any more; empty: nothing is left of it, and `done` is the caller's.
-Result<std::string> WeightUpdates::begin_abort(const std::optional<std::string>& group, const Done& done) {
+// Not OK: nothing was aborted. `done` may be none. Where nothing is left of the update, it is the caller's to call.
+Result<WeightUpdates::BegunAbort> WeightUpdates::begin_abort(const std::optional<std::string>& group,
+                                                             const Done& done) {
   const std::lock_guard lock(mutex_);
   const bool under_way = state_.phase == Phase::kReceiving || state_.phase == Phase::kStaged;
   if (!under_way && (state_.phase != Phase::kIdle || live_failure_.ok())) {
@@ -285,7 +290,7 @@ Result<std::string> WeightUpdates::begin_abort(const std::optional<std::string>&
   }
   if (!under_way) {  // it had failed
     live_failure_ = ok_status();
-    return std::string();
+    return BegunAbort{};
   }
   // No phase in which anything else may begin or complete.
   state_.phase = Phase::kStaging;
@@ -296,15 +301,16 @@ Result<std::string> WeightUpdates::begin_abort(const std::optional<std::string>&
       done(ok_status());
     };
   }
-  return fmt::format("the update of the group '{}' was aborted with {} of {} buckets received", update_.group,
-                     state_.buckets_received, state_.buckets);
+  return BegunAbort{.staged = true,
+                    .why = fmt::format("the update of the group '{}' was aborted with {} of {} buckets received",
+                                       update_.group, state_.buckets_received, state_.buckets)};
 }
 
 void WeightUpdates::abort_update(const std::optional<std::string>& group, Done done) {
-  const Result<std::string> why = begin_abort(group, done);
-  if (!why.ok()) return done(why.status());
-  if (why->empty()) return done(ok_status());
-  give_up(error(StatusCode::kCancelled, "{}", *why));
+  const Result<BegunAbort> begun = begin_abort(group, done);
+  if (!begun.ok()) return done(begun.status());
+  if (!begun->staged) return done(ok_status());
+  give_up(error(StatusCode::kCancelled, "{}", begun->why));
 }
 
 void WeightUpdates::inspect(std::string request, Inspected done) {

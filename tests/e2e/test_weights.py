@@ -154,7 +154,7 @@ def test_what_cannot_be_loaded_leaves_the_old_weights(server, models, texts, tmp
                          (other, ""), (f"{models[0]}/../../etc", "")):
         status, _, body = update(server, folder)
         assert status == 400 and body["success"] is False and body["status"] == "error", (folder, status, body)
-        assert part in body["message"], body
+        assert part in body["message"] and body["error"]["param"] == "model_path", body
     for body, part in (({}, "model_path"), ({"model_path": str(models[1]), "load_format": "dummy"}, "load_format"),
                        ({"model_path": str(models[1]), "policy": "later"}, "policy"), ({"model_path": 5}, "model_path")):
         status, _, answer = server.post("/update_weights_from_disk", body)

@@ -107,10 +107,31 @@ TEST_F(RealtimeTranscriptsTest, OneThatFailsCostsTheTranscriptAlone) {
   wait_submitted(2);
   EXPECT_GT(engine_.request(1).max_tokens.value_or(0), 64);
   engine_.accept(1);
-  engine_.end(1, {.reason = wire::FinishReason::kLength}, 9, "la la la");
+  engine_.text(1, "la la la", 9);
   session->expect(named("delta"));
+  engine_.end(1, {.reason = wire::FinishReason::kLength}, 9);
   EXPECT_NE(session->expect(named("failed"))["error"]["message"].get<std::string>().find("more than"),
             std::string::npos);
+}
+
+TEST_F(RealtimeTranscriptsTest, AnAbortAndTheEndOfTheContextAreNamed) {
+  auto session = open_with(R"({"model":"demo"})");
+  const std::string id = commit(*session);
+  wait_submitted(1);
+  engine_.accept(0);
+  engine_.text(0, "so", 1);
+  session->expect(named("delta"));
+  engine_.end(0, {.reason = wire::FinishReason::kAborted}, 1);
+  EXPECT_EQ(session->expect(named("failed"))["error"]["message"],
+            "the request was aborted before its transcript was complete");
+  EXPECT_TRUE(retrieved(*session, id)["transcript"].is_null());
+  commit(*session);
+  wait_submitted(2);
+  engine_.accept(1);
+  engine_.end(1, {.reason = wire::FinishReason::kLength}, 4091);
+  const Json error = session->expect(named("failed"))["error"];
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_TRUE(error["message"].get<std::string>().ends_with("Send shorter audio.")) << error;
 }
 
 TEST_F(RealtimeTranscriptsTest, WhatIsNotServedIsRefusedByName) {

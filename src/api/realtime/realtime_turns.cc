@@ -83,7 +83,8 @@ void RealtimeSession::transcribe() {
     const RealtimeItem* item = conversation_.find(id);
     if (!item || item->parts.empty() || !item->parts.front().media || !config_.transcription) continue;
     const PromptItem& audio = *item->parts.front().media;
-    transcript_ = std::make_shared<Transcript>(Transcript{.item_id = id, .audio_rows = audio.media.rows});
+    transcript_ = std::make_shared<Transcript>(
+        Transcript{.item_id = id, .audio_rows = audio.media.rows, .context_length = model.context_length});
     auto format = std::make_unique<TranscriptFormat>(transcript_);
     auto requests = make_transcription(audio, *config_.transcription, model);
     if (!requests.ok()) {

@@ -7,6 +7,7 @@
 #include "api/realtime/limits.h"
 #include "api/realtime/members.h"
 #include "api/realtime/server_events.h"
+#include "api/transcript_text.h"
 #include "api/transcription_prompt.h"
 
 namespace millrace::api {
@@ -103,17 +104,6 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
     write_event(delta, out);
   }
   if (!choice.finish) return;
-  if (choice.finish->reason != wire::FinishReason::kStop) {
-    const bool aborted = choice.finish->reason == wire::FinishReason::kAborted;
-    std::string line = error_event(
-        {.http_status = aborted ? 499 : 500,
-         .message = aborted ? "the transcript was aborted"
-                            : fmt::format("the transcript has more than {} tokens, the limit for audio of this length",
-                                          max_transcript_tokens(transcript_->audio_rows))});
-    line.pop_back();
-    out.begin() += line;
-    return out.end();
-  }
   std::string& text = transcript_->text;
   text.resize(text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
   transcript_->done = true;
@@ -121,6 +111,10 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
   completed["transcript"] = text;
   completed["usage"] = tokens_json(choice.usage, transcript_->audio_rows);
   write_event(completed, out);
+}
+
+Status TranscriptFormat::finish(const ChoiceState& choice) {
+  return check_transcript_end(choice, transcript_->context_length, max_transcript_tokens(transcript_->audio_rows));
 }
 
 std::string TranscriptFormat::error_event(const ApiError& error) const {

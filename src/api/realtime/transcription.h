@@ -37,6 +37,7 @@ Result<std::vector<GenerateRequest>> make_transcription(const PromptItem& audio,
 struct Transcript {
   std::string item_id;
   int64_t audio_rows = 0;
+  int64_t context_length = 0;  // of the model
   std::string text;
   bool done = false;  // complete, or its failure is written
 };
@@ -50,6 +51,7 @@ class TranscriptFormat : public RealtimeLines {
   explicit TranscriptFormat(std::shared_ptr<Transcript> transcript) : transcript_(std::move(transcript)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override;
+  Status finish(const ChoiceState& choice) override;
   std::string error_event(const ApiError& error) const override;
   http::Response error_response(const ApiError& error) const override;
 
