@@ -1,12 +1,12 @@
 #include "api/prompt_preview.h"
 
+#include "base/utf8.h"
 #include "text/jinja/value.h"
-#include "wire/utf8.h"
 
 namespace millrace::api {
 namespace {
 
-std::string cut(std::string_view text) { return std::string(wire::utf8_clip(text, kMaxPreviewBytes)); }
+std::string cut(std::string_view text) { return std::string(utf8_prefix(text, kMaxPreviewBytes)); }
 
 const jinja::Value* member(const jinja::Value& value, std::string_view name) {
   return value.is(jinja::Kind::kDict) ? value.as<jinja::DictObject>().find(name) : nullptr;

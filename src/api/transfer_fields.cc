@@ -8,8 +8,8 @@
 
 #include "api/sampling_fields.h"
 #include "base/nearest.h"
+#include "base/utf8.h"
 #include "control/endpoint.h"
-#include "wire/utf8.h"
 
 namespace millrace::api {
 namespace {
@@ -23,7 +23,7 @@ constexpr std::string_view kOnlyNull[] = {"remote_engine_id", "remote_block_ids"
 Status check_names(const Json& params) {
   for (const auto& [key, value] : params.items()) {
     if (std::find(kNames.begin(), kNames.end(), key) == kNames.end()) {
-      const std::string known = wire::utf8_repair(key.substr(0, 64));
+      const std::string known = utf8_repair(key.substr(0, 64));
       return invalid_argument("{}.{} is unknown{}", kField, known, suggestion(key, kNames));
     }
   }
@@ -60,7 +60,7 @@ Result<wire::RemoteKv> read_params(const Json& params) {
   if (out.id.text.empty()) return invalid_argument("transfer_id is missing; wanted a text such as xfer- and a UUID");
   if (!is_transfer_id(out.id.text)) {
     return invalid_argument("transfer_id is '{}'; wanted at most {} letters, digits, '-' and '_'",
-                            wire::utf8_repair(out.id.text.substr(0, 64)), kMaxTransferIdBytes);
+                            utf8_repair(out.id.text.substr(0, 64)), kMaxTransferIdBytes);
   }
   bool prefill_is_remote = false, decode_is_remote = false;
   RETURN_IF_ERROR(json_read(params, "do_remote_prefill", prefill_is_remote));

@@ -91,4 +91,16 @@ std::string utf8_lossy(std::string_view bytes) {
   return out;
 }
 
+std::string utf8_repair(std::string_view text) {
+  std::string repaired;
+  for (size_t fault = utf8_find_invalid(text); fault != std::string_view::npos; fault = utf8_find_invalid(text)) {
+    repaired += text.substr(0, fault);
+    // One '?' for each byte at fault: the next byte may begin a character.
+    repaired += '?';
+    text.remove_prefix(fault + 1);
+  }
+  repaired += text;
+  return repaired;
+}
+
 }  // namespace millrace

@@ -48,6 +48,7 @@ void utf8_append(std::string& out, char32_t code_point);
 
 // The offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7), or npos.
 size_t utf8_find_invalid(std::string_view text);
+inline bool is_utf8(std::string_view text) { return utf8_find_invalid(text) == std::string_view::npos; }
 
 // How a prefix of `text` reads: a complete character, the beginning of one, or bytes that can never become one. For
 // kBroken `size_bytes` is the length of the maximal subpart, which becomes one U+FFFD (Unicode 15, section 3.9, "best
@@ -61,6 +62,9 @@ Utf8Unit utf8_classify(std::string_view text);  // `text` is not empty
 
 // `bytes` with every maximal broken subpart replaced by U+FFFD.
 std::string utf8_lossy(std::string_view bytes);
+
+// `text` with "?" for each byte that is at fault: as long as before, for messages of a bounded length.
+std::string utf8_repair(std::string_view text);
 
 inline constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 

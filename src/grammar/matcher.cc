@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kMaxOtherBytes = 40;  // first bytes of plain tokens that are walked one by one
 
 // The second bytes of characters (Unicode 15, table 3-7): a range of them for each kind of lead byte. The first range
-// is that of all later bytes too.
+// is that of all later bytes too. Not base/utf8.h, which checks a text: here the ranges themselves are enumerated.
 struct Range {
   int low, high;
 };

@@ -2,11 +2,11 @@
 #include <map>
 #include <tuple>
 
+#include "base/utf8.h"
 #include "payload/packing.h"
 #include "payload/tree_path.h"
 #include "wire/limits.h"
 #include "wire/msgpack.h"
-#include "wire/utf8.h"
 
 namespace millrace {
 namespace {
@@ -64,7 +64,7 @@ class Lifter {
   Status write(const std::string& text, int) {
     RETURN_IF_ERROR(check_capacity(text.size()));
     // Here and not at the receiver: msgpack distinguishes text from bytes, and so do the languages of other stages.
-    if (const std::size_t fault = wire::utf8_fault(text); fault != text.size()) {
+    if (const std::size_t fault = utf8_find_invalid(text); fault != std::string_view::npos) {
       return invalid_argument("byte {:#04x} at offset {} of a string; wanted UTF-8, or bytes",
                               static_cast<uint8_t>(text[fault]), fault);
     }

@@ -3,10 +3,10 @@
 
 #include <random>
 
+#include "base/utf8.h"
 #include "payload/packing.h"
 #include "payload/testing/random_value.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
 
 namespace millrace {
 namespace {
@@ -308,7 +308,7 @@ TEST(Refusals, MutatedPayloadsNeverLeadOutsideTheirParts) {
       ++refused;
       ASSERT_EQ(back.status().code(), StatusCode::kInvalidArgument);
       ASSERT_LE(back.status().message().size(), 1000u);
-      ASSERT_TRUE(wire::is_utf8(back.status().message()));
+      ASSERT_TRUE(is_utf8(back.status().message()));
       continue;
     }
     ++taken;

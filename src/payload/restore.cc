@@ -1,11 +1,11 @@
 #include <algorithm>
 #include <tuple>
 
+#include "base/utf8.h"
 #include "payload/packing.h"
 #include "payload/tree_path.h"
 #include "wire/limits.h"
 #include "wire/msgpack.h"
-#include "wire/utf8.h"
 
 namespace millrace {
 namespace {
@@ -132,7 +132,7 @@ class Restorer {
 
   Status read_string(Value& out) {
     ASSIGN_OR_RETURN(const std::string_view text, in_.string(wire::kMaxTreeBytes));
-    if (const std::size_t fault = wire::utf8_fault(text); fault != text.size()) {
+    if (const std::size_t fault = utf8_find_invalid(text); fault != std::string_view::npos) {
       return invalid_argument("byte {:#04x} at offset {} of a string; wanted UTF-8", static_cast<uint8_t>(text[fault]),
                               fault);
     }

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
 
 namespace millrace {
 namespace {
@@ -31,16 +31,16 @@ std::size_t TreePath::enter_index(std::size_t index) {
 std::string TreePath::where() const { return text_.empty() ? "at the root" : "at " + shown(text_); }
 
 std::string shown(std::string_view name) {
-  if (name.size() <= kShownBytes) return wire::utf8_repair(name);
-  return wire::utf8_repair(wire::utf8_clip(name, kShownBytes)) + "...";
+  if (name.size() <= kShownBytes) return utf8_repair(name);
+  return utf8_repair(utf8_prefix(name, kShownBytes)) + "...";
 }
 
 Status check_key(std::string_view key) {
   if (key.size() > wire::kMaxPathBytes) {
     return error(StatusCode::kTooLarge, "a key of {} bytes; wanted at most {}", key.size(), wire::kMaxPathBytes);
   }
-  const std::size_t fault = wire::utf8_fault(key);
-  if (fault == key.size()) return ok_status();
+  const std::size_t fault = utf8_find_invalid(key);
+  if (fault == std::string_view::npos) return ok_status();
   return invalid_argument("byte {:#04x} at offset {} of a key; wanted UTF-8", static_cast<uint8_t>(key[fault]), fault);
 }
 

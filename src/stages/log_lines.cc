@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "base/json.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace {
 namespace {
@@ -25,7 +25,7 @@ Result<LogTailLine> parse_line(const Json& line) {
   return LogTailLine{.number = line[0].get<uint64_t>(),
                      .unix_ms = line[1].get<int64_t>(),
                      .level = static_cast<LogLevel>(line[2].get<int>()),
-                     .text = std::string(wire::utf8_clip(text, kMaxLogTailBytes))};
+                     .text = std::string(utf8_prefix(text, kMaxLogTailBytes))};
 }
 
 }  // namespace

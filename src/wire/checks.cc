@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/trace_context.h"
-#include "wire/utf8.h"
+#include "base/utf8.h"
 
 namespace millrace::wire {
 
@@ -14,8 +14,8 @@ Status check_name(std::string_view field, const std::string& name) {
 }
 
 Status check_text(const char* field, const std::string& text) {
-  const std::size_t fault = utf8_fault(text);
-  if (fault == text.size()) return ok_status();
+  const std::size_t fault = utf8_find_invalid(text);
+  if (fault == std::string_view::npos) return ok_status();
   return invalid_argument("{}: byte {:#04x} at offset {}; wanted UTF-8", field, static_cast<uint8_t>(text[fault]),
                           fault);
 }

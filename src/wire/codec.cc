@@ -5,9 +5,9 @@
 #include <type_traits>
 #include <variant>
 
+#include "base/utf8.h"
 #include "wire/limits.h"
 #include "wire/msgpack.h"
-#include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {
@@ -105,8 +105,8 @@ Status write_struct(MsgpackWriter& out, T& value) {
 // A message that is too long or no text is mended: better than a failure that is never reported.
 Status write_failure(MsgpackWriter& out, Failure& failure) {
   if (failure.message.size() <= kMaxErrorBytes && is_utf8(failure.message)) return write_struct(out, failure);
-  // Repaired first and clipped then: a repair may make the text longer, and utf8_clip() keeps whole characters.
-  Failure mended{failure.code, std::string(utf8_clip(utf8_repair(failure.message), kMaxErrorBytes))};
+  // Repaired first: utf8_prefix() finds the bounds of characters in well-formed text alone.
+  Failure mended{failure.code, std::string(utf8_prefix(utf8_repair(failure.message), kMaxErrorBytes))};
   return write_struct(out, mended);
 }
 

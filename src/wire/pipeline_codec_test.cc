@@ -6,11 +6,11 @@
 #include <iterator>
 #include <random>
 
+#include "base/utf8.h"
 #include "wire/codec.h"
 #include "wire/limits.h"
 #include "wire/testing/frames.h"
 #include "wire/testing/samples.h"
-#include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {

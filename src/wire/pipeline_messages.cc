@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/utf8.h"
 #include "wire/checks.h"
-#include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {

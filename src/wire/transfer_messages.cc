@@ -1,8 +1,8 @@
 #include "wire/transfer_messages.h"
 
+#include "base/utf8.h"
 #include "base/xxh3.h"
 #include "wire/checks.h"
-#include "wire/utf8.h"
 
 namespace millrace::wire {
 namespace {

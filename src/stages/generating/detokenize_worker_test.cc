@@ -2,11 +2,11 @@
 #include <gtest/gtest.h>
 
 #include "base/testing/test_data.h"
+#include "base/utf8.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
 #include "stages/testing/recorded_emit.h"
 #include "text/tools/output_event.h"
-#include "wire/utf8.h"
 
 namespace millrace {
 namespace {
@@ -57,7 +57,7 @@ class DetokenizeWorkerTest : public ::testing::Test {
       out += text;
     }
     for (const wire::TextDelta& delta : emit_.of[id].texts) {
-      EXPECT_TRUE(wire::is_utf8(delta.text)) << "a delta holds a part of a character";
+      EXPECT_TRUE(is_utf8(delta.text)) << "a delta holds a part of a character";
       out += delta.text;
     }
     return out;

@@ -3,8 +3,8 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
 
 namespace millrace::loop {
 namespace {
@@ -29,8 +29,8 @@ void set_state(LoopContext& context, wire::StageStatus& status) {
   }
   if (worker.state() == WorkerHost::State::kFailed) {
     status.state = wire::StageState::kFailed;
-    const std::string why = wire::utf8_repair(worker.failure().to_string());
-    status.message = std::string(wire::utf8_clip(why, wire::kMaxErrorBytes));
+    const std::string why = utf8_repair(worker.failure().to_string());
+    status.message = std::string(utf8_prefix(why, wire::kMaxErrorBytes));
   }
 }
 

@@ -1,8 +1,8 @@
 #include "stages/loop/notices.h"
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
 
 namespace millrace::loop {
 
@@ -18,11 +18,11 @@ void Notices::add_any(Notice notice) {
 
 void Notices::reply(uint64_t command, const Result<std::string>& text, wire::WeightsReply weights) {
   const std::size_t most = text.ok() ? wire::kMaxTextBytes : wire::kMaxErrorBytes;
-  const std::string message = wire::utf8_repair(text.ok() ? *text : text.status().message());
+  const std::string message = utf8_repair(text.ok() ? *text : text.status().message());
   add(wire::Message(wire::AdminReply{.id = command,
                                      .stage = context_.stage(),
                                      .code = text.ok() ? StatusCode::kOk : text.status().code(),
-                                     .message = std::string(wire::utf8_clip(message, most)),
+                                     .message = std::string(utf8_prefix(message, most)),
                                      .weights = weights}));
 }
 

@@ -5,9 +5,9 @@
 
 #include "base/log.h"
 #include "base/trace.h"
+#include "base/utf8.h"
 #include "stages/loop/request_span.h"
 #include "wire/limits.h"
-#include "wire/utf8.h"
 
 namespace millrace::loop {
 
@@ -18,8 +18,8 @@ void RequestEnds::fail(LoopRequest& request, Status why) {
   const bool is_over = why.code() == StatusCode::kDeadline && context_.now_ms >= request.deadline_ms;
   if (is_over && context_.now_ms < request.deadline_ms + kDeadlineGraceMs) return cancel(request, why);
   why = why.with_prefix(context_.stage());
-  std::string text = wire::utf8_repair(why.message());
-  text = std::string(wire::utf8_clip(text, wire::kMaxErrorBytes));
+  std::string text = utf8_repair(why.message());
+  text = std::string(utf8_prefix(text, wire::kMaxErrorBytes));
   LOG_DEBUG("request {} failed: {}", request.id.value, text);
   notices_.add(wire::Chunk{.id = request.id, .body = wire::Failure{why.code(), text}});
   sender_.report_failure(request, Status(why.code(), text));
