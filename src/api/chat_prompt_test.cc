@@ -79,6 +79,16 @@ TEST(ChatPrompt, CallsOfTheHistoryGetTheFormThatTheTemplateWants) {
   EXPECT_EQ(history(called, {.arguments_as_text = true, .null_content = true}),
             R"(None;call_0123456789abcdef,f,True,"{\"b\": 1, \"a\": [2]}"r;call_0123456789abcdef)");
   EXPECT_EQ(history(called, {.short_ids = true}), R"(;789abcdef,f,False,{"b": 1, "a": [2]}r;789abcdef)");
+  // Floats as Python writes them, which is what tojson does with an object: the powers of ten on both sides of 1e16.
+  const std::string numbers =
+      R"([{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":)"
+      R"({"a":[1e15,-1234567890123456.5,1e16,0.0001,1e-5,0.5],"b":{"\u00e9\n":1e0},"c":10,"d":null}}}]}])";
+  EXPECT_EQ(history(numbers, {.arguments_as_text = true}),
+            R"(;x,f,True,"{\"a\":[1000000000000000.0,-1234567890123456.5,1e+16,0.0001,1e-05,0.5],)"
+            R"(\"b\":{\"é\\n\":1.0},\"c\":10,\"d\":null}")");
+  EXPECT_EQ(history(numbers, {}),
+            R"(;x,f,False,{"a": [1000000000000000.0, -1234567890123456.5, 1e+16, 0.0001, 1e-05, 0.5], )"
+            R"("b": {"é\n": 1.0}, "c": 10, "d": null})");
   // What is no JSON object stays as it is: a call that was cut off.
   EXPECT_EQ(
       history(R"([{"role":"assistant","tool_calls":[{"id":"x","function":{"name":"f","arguments":"{\"a"}}]}])", {}),

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "base/ordered_json.h"
+#include "text/jinja/format.h"
 #include "wire/output_parsing.h"
 
 namespace millrace::api {
@@ -34,11 +36,40 @@ void shorten_id(OrderedJson& object, const char* key) {
   if (id != object.end() && id->is_string()) *id = short_id(id->get_ref<const std::string&>());
 }
 
+// As dump(), but with floats as Python's json.dumps() writes them, which is what templates do with arguments that they
+// get as objects: 1000000000000000.0, not 1e+15.
+void append_json(std::string& out, const OrderedJson& value) {
+  const char* separator = "";
+  if (value.is_number_float()) {
+    out += jinja::float_repr(value.get<double>());
+  } else if (value.is_object()) {
+    out += '{';
+    for (const auto& [key, member] : value.items()) {
+      out += std::exchange(separator, ",");
+      out += OrderedJson(key).dump() + ':';
+      append_json(out, member);
+    }
+    out += '}';
+  } else if (value.is_array()) {
+    out += '[';
+    for (const OrderedJson& element : value) {
+      out += std::exchange(separator, ",");
+      append_json(out, element);
+    }
+    out += ']';
+  } else {
+    out += value.dump();
+  }
+}
+
 void rewrite_arguments(OrderedJson& function, const ToolHistoryForm& form) {
   OrderedJson& arguments = function["arguments"];
   if (arguments.is_null()) arguments = OrderedJson::object();
   if (form.arguments_as_text) {
-    if (!arguments.is_string()) arguments = arguments.dump();
+    if (arguments.is_string()) return;
+    std::string text;
+    append_json(text, arguments);
+    arguments = std::move(text);
     return;
   }
   if (!arguments.is_string()) return;
