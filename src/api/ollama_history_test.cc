@@ -14,7 +14,7 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 TEST(OllamaHistoryTest, ResultsAnswerTheFirstOpenCallOfTheirName) {
-  constexpr int kMessages = 400;
+  constexpr int kMessages = 4000;
   std::mt19937 random(7);
   const auto below = [&](unsigned n) { return static_cast<int>(random() % n); };
   OrderedJson messages = OrderedJson::array();
