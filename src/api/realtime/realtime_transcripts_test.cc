@@ -107,9 +107,8 @@ TEST_F(RealtimeTranscriptsTest, OneThatFailsCostsTheTranscriptAlone) {
   wait_submitted(2);
   EXPECT_GT(engine_.request(1).max_tokens.value_or(0), 64);
   engine_.accept(1);
-  engine_.text(1, "la la la", 9);
+  engine_.end(1, {.reason = wire::FinishReason::kLength}, 9, "la la la");
   session->expect(named("delta"));
-  engine_.end(1, {.reason = wire::FinishReason::kLength}, 9);
   EXPECT_NE(session->expect(named("failed"))["error"]["message"].get<std::string>().find("more than"),
             std::string::npos);
 }

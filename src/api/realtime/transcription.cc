@@ -104,6 +104,15 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
     write_event(delta, out);
   }
   if (!choice.finish) return;
+  // Here and not in finish(), which would be asked first: the text that comes with the end is a delta all the same.
+  const Status end =
+      check_transcript_end(choice, transcript_->context_length, max_transcript_tokens(transcript_->audio_rows));
+  if (!end.ok()) {
+    std::string line = error_event(from_status(end));
+    line.pop_back();
+    out.begin() += line;
+    return out.end();
+  }
   std::string& text = transcript_->text;
   text.resize(text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
   transcript_->done = true;
@@ -111,10 +120,6 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
   completed["transcript"] = text;
   completed["usage"] = tokens_json(choice.usage, transcript_->audio_rows);
   write_event(completed, out);
-}
-
-Status TranscriptFormat::finish(const ChoiceState& choice) {
-  return check_transcript_end(choice, transcript_->context_length, max_transcript_tokens(transcript_->audio_rows));
 }
 
 std::string TranscriptFormat::error_event(const ApiError& error) const {

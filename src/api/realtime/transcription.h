@@ -51,7 +51,6 @@ class TranscriptFormat : public RealtimeLines {
   explicit TranscriptFormat(std::shared_ptr<Transcript> transcript) : transcript_(std::move(transcript)) {}
 
   void events(const ChoiceState& choice, EventWriter& out) override;
-  Status finish(const ChoiceState& choice) override;
   std::string error_event(const ApiError& error) const override;
   http::Response error_response(const ApiError& error) const override;
 
