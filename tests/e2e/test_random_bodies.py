@@ -116,7 +116,7 @@ def changed(draw, body):
         act = draw.random()
         if not path or (act < 0.25 and isinstance(holder, dict)):
             if isinstance(body, dict):
-                body[draw.choice(NAMES)] = draw.choice(VALUES)
+                body[draw.choice(NAMES)] = copy.deepcopy(draw.choice(VALUES))
         elif act < 0.35:
             del holder[path[-1]]
         elif act < 0.42 and isinstance(holder, list):

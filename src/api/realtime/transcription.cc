@@ -104,11 +104,10 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
     write_event(delta, out);
   }
   if (!choice.finish) return;
-  // Here and not in finish(), which would be asked first: the text that comes with the end is a delta all the same.
-  const Status end =
+  const Status complete =
       check_transcript_end(choice, transcript_->context_length, max_transcript_tokens(transcript_->audio_rows));
-  if (!end.ok()) {
-    std::string line = error_event(from_status(end));
+  if (!complete.ok()) {  // here and not in finish(), which would leave out the last delta
+    std::string line = error_event(from_status(complete));
     line.pop_back();
     out.begin() += line;
     return out.end();
