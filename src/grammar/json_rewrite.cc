@@ -318,6 +318,7 @@ Result<Schema> exclusive(const SchemaMerger& merger, const Schema& alternatives,
     all.push_back(std::move(joined_one));
   }
   std::vector<const Schema*> parts;
+  parts.reserve(all.size());
   for (const Schema& one : all) parts.push_back(&one);
   if (merger.all_disjoint(parts)) return Schema(all);
   if (all.size() > kMaxComparedOneOf) {
