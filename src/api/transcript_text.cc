@@ -1,6 +1,25 @@
 #include "api/transcript_text.h"
 
+#include <algorithm>
+
 namespace millrace::api {
+namespace {
+
+constexpr std::string_view kSpace = " \t\r\n";
+
+}  // namespace
+
+std::string_view trimmed_transcript(std::string_view text) {
+  const std::size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+std::string_view append_transcript(std::string& so_far, std::string_view fresh) {
+  if (so_far.empty()) fresh.remove_prefix(std::min(fresh.find_first_not_of(kSpace), fresh.size()));
+  so_far += fresh;
+  return fresh;
+}
 
 Status check_transcript_end(const ChoiceState& choice, int64_t context_length, std::optional<int64_t> limit) {
   RETURN_IF_ERROR(check_not_aborted(choice, "transcript"));

@@ -6,17 +6,6 @@
 #include "base/json.h"
 
 namespace millrace::api {
-namespace {
-
-// Models begin an answer with a space or end it with a line break now and then.
-std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const std::size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
-}
-
-}  // namespace
 
 void TranscriptionFormat::append_usage(std::string& out, const wire::Usage& usage) const {
   const int64_t text = std::max<int64_t>(0, usage.prompt_tokens - options_.audio_rows);
@@ -28,10 +17,7 @@ void TranscriptionFormat::append_usage(std::string& out, const wire::Usage& usag
 }
 
 void TranscriptionFormat::events(const ChoiceState& choice, EventWriter& out) {
-  // Space before the first word is dropped, as in the complete text.
-  std::string_view fresh = choice.text;
-  if (text_.empty()) fresh.remove_prefix(std::min(fresh.find_first_not_of(" \t\r\n"), fresh.size()));
-  text_ += fresh;
+  const std::string_view fresh = append_transcript(text_, choice.text);
   if (!fresh.empty()) {
     std::string& event = out.begin();
     event += R"({"type":"transcript.text.delta","delta":)";
@@ -42,7 +28,7 @@ void TranscriptionFormat::events(const ChoiceState& choice, EventWriter& out) {
   if (!choice.finish) return;
   std::string& event = out.begin();
   event += R"({"type":"transcript.text.done","text":)";
-  json_append_string(event, trim(text_));
+  json_append_string(event, trimmed_transcript(text_));
   append_usage(event, choice.usage);
   event += '}';
   out.end();
@@ -54,9 +40,9 @@ Status TranscriptionFormat::finish(const ChoiceState& choice) {
 }
 
 std::string TranscriptionFormat::choice(const ChoiceState& choice) {
-  if (options_.plain) return std::string(trim(choice.text)) + "\n";
+  if (options_.plain) return std::string(trimmed_transcript(choice.text)) + "\n";
   std::string out = R"({"text":)";
-  json_append_string(out, trim(choice.text));
+  json_append_string(out, trimmed_transcript(choice.text));
   return out;
 }
 

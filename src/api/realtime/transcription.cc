@@ -13,8 +13,6 @@
 namespace millrace::api {
 namespace {
 
-constexpr std::string_view kSpace = " \t\r\n";
-
 // A row is 80 ms or less: speech has a quarter of that at most. A model that repeats itself ends here.
 int64_t max_transcript_tokens(int64_t audio_rows) { return 4 * audio_rows + 64; }
 
@@ -93,11 +91,8 @@ std::string failed_line(const Transcript& transcript, const ApiError& error) {
   return event_line(failed);
 }
 
-// Space before the first word and behind the last one is no part of a transcript.
 void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
-  std::string_view fresh = choice.text;
-  if (transcript_->text.empty()) fresh.remove_prefix(std::min(fresh.find_first_not_of(kSpace), fresh.size()));
-  transcript_->text += fresh;
+  const std::string_view fresh = append_transcript(transcript_->text, choice.text);
   if (!fresh.empty()) {
     nlohmann::ordered_json delta = transcript_event(*transcript_, "delta");
     delta["delta"] = fresh;
@@ -113,7 +108,7 @@ void TranscriptFormat::events(const ChoiceState& choice, EventWriter& out) {
     return out.end();
   }
   std::string& text = transcript_->text;
-  text.resize(text.find_last_not_of(kSpace) + 1);  // npos + 1 is 0
+  text = std::string(trimmed_transcript(text));
   transcript_->done = true;
   nlohmann::ordered_json completed = transcript_event(*transcript_, "completed");
   completed["transcript"] = text;
