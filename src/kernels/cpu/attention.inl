@@ -153,6 +153,12 @@ static inline void pack_queries(const AttentionPart& part, const Part& p, float*
   }
 }
 
+// What begin_part lays out at most: each array begins at 64 bytes.
+static_assert(kAttentionQueries % kWidth == 0 && kAttentionMaxHeadDim % kValuePanel == 0);
+static_assert(3 * kAttentionQueries * kAttentionMaxHeadDim + 2 * kBlock * kAttentionMaxHeadDim +
+                  kAttentionQueries * (kWidth + 3) + kBlock * (kGroup > kTile ? kGroup : kTile) + 10 * 15 <=
+              kAttentionScratch);
+
 // Lays the scratch out and packs the queries.
 static inline void begin_part(const AttentionPart& part, Part& p) {
   const int64_t count = part.row_count * (part.head_end - part.head_begin);
