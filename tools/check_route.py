@@ -4,7 +4,7 @@
 tools/route follows one streamed chat through the running program and writes tools/route.txt: the functions that stand on
 a stack where the request, a token or a text is handed over, part by part. Counted are the files of these and of the
 table "The way of a request" in ARCHITECTURE.md, which names what is computed on the way; the lines of code in these
-files, so that a comment there costs nothing; and the names between "the token is text" and "the bytes are the
+files, so that a comment or a CHECK there costs nothing; and the names between "the token is text" and "the bytes are the
 socket's". A function of the record that is not in its file any more means that the way has changed: run tools/route.
 
     tools/check_route.py --figures    prints the numbers, and the names"""
@@ -15,7 +15,7 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tools" / "route.txt"
 MAX_FILES = 51
-MAX_LINES = 7110
+MAX_LINES = 7095
 MAX_NAMES = 20
 HEADING = "## The way of a request"
 FILE = re.compile(r"`(src/[\w/]+\.(?:cc|h))`")
@@ -46,8 +46,8 @@ def table_files():
 
 
 def count_lines(text):
-    """Lines of code: neither blank nor of a comment alone."""
-    return sum(bool(line.strip()) and not line.lstrip().startswith("//") for line in text.splitlines())
+    """Lines of code: neither blank nor of a comment or a CHECK alone."""
+    return sum(bool(line.strip()) and not line.lstrip().startswith(("//", "CHECK(")) for line in text.splitlines())
 
 
 def figures(parts):

@@ -33,6 +33,13 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
                 wire::Message message = wire::AbortRequest{id};
                 (void)outboxes_.send(slot, message).ok();  // a full inbox: it is sent again
               }),
+      lost_requests_(
+          graph_, requests_, [this](std::size_t slot) { return outboxes_.is_connected(slot); },
+          [this](std::size_t slot, wire::RequestProbe probe) {
+            probe.from = members_.self();
+            wire::Message message = std::move(probe);
+            (void)outboxes_.send(slot, message).ok();
+          }),
       delivery_(spec, graph_, requests_, aborts_, payloads, options_.client_limits, ack_sender()),
       commands_(
           members_, [this](std::size_t slot, wire::Message& message) { return outboxes_.send(slot, message); },
@@ -177,6 +184,7 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   if (sent.code() == StatusCode::kResourceExhausted || sent.code() == StatusCode::kUnavailable) return;
   if (!sent.ok()) return fail(id, sent, now_ms);
   requests_.set_running(*request);
+  request->last_seen_ms = now_ms;
   // RequestEvent::Accepted, the default: it has left for its entry stage.
   RequestEvent event{.id = id};
   request->sink(event);
@@ -247,6 +255,8 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
     members_.handle(*self, now_ms);
   } else if (auto* ack = std::get_if<wire::AbortAck>(&message)) {
     if (const auto slot = members_.admit(ack->from)) aborts_.on_ack(ack->id, *slot);
+  } else if (auto* report = std::get_if<wire::RequestReport>(&message)) {
+    if (const auto slot = members_.admit(report->from)) lost_requests_.on_report(*slot, std::move(*report));
   } else if (auto* reply = std::get_if<wire::AdminReply>(&message)) {
     commands_.on_reply(*reply);
   } else {
@@ -271,6 +281,10 @@ void Coordinator::tick(int64_t now_ms) {
   while (const LiveRequest* late = requests_.overdue(now_ms)) {
     const double seconds = static_cast<double>(late->timeout_ms) / 1000;
     fail(late->id, error(StatusCode::kDeadline, "the request took more than {:g} s, the limit", seconds), now_ms);
+  }
+  for (const LostRequests::Lost& lost : lost_requests_.tick(now_ms)) {
+    LOG_WARNING("request {}: {}", lost.id.value, lost.why);
+    fail(lost.id, error(StatusCode::kUnavailable, "a message was lost between the stages: {}", lost.why), now_ms);
   }
   for (const Aborts::GivenUp& abort : aborts_.tick(now_ms)) {
     LOG_ERROR("request {}: {} never acknowledged its abort", abort.id.value, members_.replicas()[abort.slot].name);

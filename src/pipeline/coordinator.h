@@ -5,6 +5,7 @@
 //   placement.h       which replicas a request gets, and whether it can begin
 //   delivery.h        chunks and results: fetched, ordered, given to sinks, acknowledged
 //   aborts.h          requests that ended early, until their stages have acknowledged it
+//   lost_requests.h   requests on which no stage works any more
 //   membership.h      which replicas are members; stage_outboxes.h: how they are reached
 //   admin_commands.h  the operator's commands
 //
@@ -29,6 +30,7 @@
 #include "pipeline/admin_commands.h"
 #include "pipeline/coordinator_env.h"
 #include "pipeline/delivery.h"
+#include "pipeline/lost_requests.h"
 #include "pipeline/membership.h"
 #include "pipeline/placement.h"
 #include "pipeline/request_events.h"
@@ -155,6 +157,7 @@ class Coordinator {
   Placement placement_;
   RequestTable requests_;
   Aborts aborts_;
+  LostRequests lost_requests_;
   Delivery delivery_;
   AdminCommands commands_;
   bool draining_ = false;

@@ -147,6 +147,8 @@ std::vector<MetricSample> CoordinatorEngine::samples() const {
   add("pipeline_client_chunks", "Chunks of answers that wait for their clients.", books.queued_chunks);
   add("pipeline_client_bytes", "Their bytes.", books.queued_bytes);
   add("pipeline_fetches", "Payloads on their way to the coordinator.", books.fetches);
+  add("pipeline_lost_requests_total", "Requests that failed because a message between the stages was lost.",
+      books.lost);
   const auto ignored = [&add](const char* why, uint64_t count) {
     add("pipeline_messages_ignored_total", "Messages to the coordinator that changed nothing.", count, {{"why", why}});
   };

@@ -130,6 +130,7 @@ CoordinatorBooks Coordinator::books() const {
   books.open_aborts = aborts_.size();
   books.awaited_acks = aborts_.awaited_acks();
   books.aborts_given_up = aborts_.given_up();
+  books.lost = lost_requests_.lost();
   books.open_commands = commands_.open();
   books.late += commands_.late();
   books.fenced = members_.counters().fenced;

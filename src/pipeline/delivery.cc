@@ -63,6 +63,7 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
     discard_late(chunk);
     return false;
   }
+  request->last_seen_ms = now_ms;
   const bool expected = request->route[stage] == slot;
   const auto stream = request->answer.streams.find(stage);
   Status status = wire::validate(chunk, true);

@@ -33,6 +33,7 @@ struct CoordinatorBooks {
   uint64_t fenced = 0;    // messages of fenced incarnations
   uint64_t unknown = 0;   // messages of stages that are not in the spec, and messages that are not for a coordinator
   uint64_t aborts_given_up = 0;
+  uint64_t lost = 0;  // of those that failed: a message between the stages was lost
 };
 
 }  // namespace millrace

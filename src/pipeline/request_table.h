@@ -30,7 +30,8 @@ struct LiveRequest {
   wire::Message submit;  // while pending
   int64_t timeout_ms = 0;
   int64_t deadline_ms = 0;
-  std::string traceparent;  // "": it is not traced
+  int64_t last_seen_ms = 0;  // when it began to run, something of it came, or its stages reported work on it
+  std::string traceparent;   // "": it is not traced
   Placement::Route route;
   int64_t hinted_tokens = 0;  // counted in the loads of its replicas
   StageSet terminals = 0;

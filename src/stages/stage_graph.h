@@ -29,6 +29,7 @@ class StageGraph {
   std::size_t size() const { return nodes_.size(); }
   // size(): there is none of that name.
   std::size_t index_of(const std::string& stage) const;
+  const std::string& name_of(std::size_t stage) const { return nodes_[stage].name; }
   std::size_t entry() const { return entry_; }
 
   // The terminals that the work of a stage may get to, itself included.

@@ -73,6 +73,7 @@ class StageLoop {
   void on(wire::Shutdown&& message);
   void on(wire::AdminRequest&& message);
   void on(wire::AbortRequest&& message);
+  void on(wire::RequestProbe&& message);
   void on(wire::Submit&& message);
   void on(wire::ChunkBatch&& message);
   void on(wire::AckBatch&& message);

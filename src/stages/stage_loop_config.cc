@@ -14,6 +14,14 @@ std::vector<std::string> StageLoopConfig::sources() const {
   return out;
 }
 
+std::vector<std::string> StageLoopConfig::targets() const {
+  std::vector<std::string> out = spec.next;
+  for (const std::string& name : spec.stream_to) {
+    if (!contains(out, name)) out.push_back(name);
+  }
+  return out;
+}
+
 Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, const std::string& entry,
                                          const std::string& stage) {
   StageLoopConfig config;

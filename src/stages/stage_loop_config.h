@@ -40,6 +40,7 @@ struct StageLoopConfig {
 
   // payload_from and stream_from, each once.
   std::vector<std::string> sources() const;
+  std::vector<std::string> targets() const;  // those of next and stream_to, each once
 };
 
 // The part that the pipeline's shape decides; `self`, `reply_to`, `coordinator` and `spec_hash` are left to the caller.

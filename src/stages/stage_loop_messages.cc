@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "stages/loop/heartbeat.h"
 #include "stages/loop/parts.h"
+#include "stages/loop/request_report.h"
 #include "stages/stage_loop.h"
 
 namespace millrace {
@@ -67,6 +68,12 @@ void StageLoop::on(wire::AckBatch&& message) {
 
 // Of any sender: an abort of an ended request changes nothing, and is acknowledged again.
 void StageLoop::on(wire::AbortRequest&& message) { parts_->ends.abort(message.id); }
+
+void StageLoop::on(wire::RequestProbe&& message) {
+  // One that is early is not parked: its round is void, and the next one asks again.
+  if (parts_->gate.check_coordinator(message.from) != Sender::kAccepted) return;
+  parts_->notices.add(wire::Message(loop::report_on(message, parts_->context, parts_->requests, parts_->calls)));
+}
 
 void StageLoop::on(wire::AdminRequest&& message) {
   loop::LoopContext& context = parts_->context;

@@ -33,6 +33,7 @@ inline constexpr std::size_t kMaxStageNameBytes = 64;         // letters, digits
 inline constexpr std::size_t kMaxModalityBytes = 64;          // of a chunk of an answer: "audio"
 inline constexpr std::size_t kMaxTerminals = 64;              // of one request
 inline constexpr std::size_t kMaxSources = 64;                // of one stage
+inline constexpr std::size_t kMaxProbedRequests = 1024;       // in one probe, and in its report
 inline constexpr std::size_t kMaxRouteHops = 64;              // of one request: the stages of a pipeline
 inline constexpr std::size_t kMaxTraceparentBytes = 55;       // of W3C Trace Context, version 00
 inline constexpr std::size_t kMaxEndpointBytes = 512;         // a socket's address

@@ -2,7 +2,8 @@
 // threads (--placement single) and as versioned msgpack maps between processes (wire/codec.h).
 //
 // Submit (coordinator -> stage), ChunkBatch and AckBatch (stage -> stage, stage -> coordinator and back), AbortRequest
-// and AbortAck, Register, Welcome, Peers and StageStatus (membership), AdminRequest and AdminReply.
+// and AbortAck, RequestProbe and RequestReport, Register, Welcome, Peers and StageStatus (membership), AdminRequest and
+// AdminReply.
 // docs/wire-protocol.md has them byte by byte.
 //
 // Field numbers in the visit() functions are the wire format: append only.
@@ -23,6 +24,7 @@
 #include "wire/layer_messages.h"
 #include "wire/media_messages.h"
 #include "wire/pipeline_messages.h"
+#include "wire/probe_messages.h"
 #include "wire/transfer_messages.h"
 
 namespace millrace::wire {
@@ -162,14 +164,15 @@ struct AdminReply {
   }
 };
 
-using Message = std::variant<AbortRequest, StageStatus, AdminRequest, AdminReply, Submit, AbortAck, Shutdown, Register,
-                             Welcome, Peers, ChunkBatch, AckBatch, LayerHello, LayerStep, LayerResult, LayerAlive,
-                             KvWant, KvPart, KvTaken, KvEnd, EncodeMedia, FeaturesPart, EncodeEnd>;
+using Message =
+    std::variant<AbortRequest, StageStatus, AdminRequest, AdminReply, Submit, AbortAck, Shutdown, Register, Welcome,
+                 Peers, ChunkBatch, AckBatch, LayerHello, LayerStep, LayerResult, LayerAlive, KvWant, KvPart, KvTaken,
+                 KvEnd, EncodeMedia, FeaturesPart, EncodeEnd, RequestProbe, RequestReport>;
 
 // The number of each type of this list on the wire: append only. 0, 2, 3, 8 to 11 and 17 were types of versions up to
 // 7, and are given to no other.
 inline constexpr std::array<uint8_t, std::variant_size_v<Message>> kMessageTypes = {
-    1, 4, 5, 6, 7, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30};
+    1, 4, 5, 6, 7, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 32};
 
 inline uint8_t message_type(const Message& message) { return kMessageTypes[message.index()]; }
 

@@ -10,7 +10,7 @@ namespace millrace::testing {
 namespace {
 
 constexpr int64_t kStormMs = 7000;     // accidents happen
-constexpr int64_t kSettleMs = 45'000;  // then everything must be back within this time
+constexpr int64_t kSettleMs = 45'000;  // then everything is back: a relay's lease is 30 s, a request's deadline far off
 constexpr int64_t kProbeMs = 4000;
 constexpr int kProbes = 3;
 

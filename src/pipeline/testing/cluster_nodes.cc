@@ -43,7 +43,7 @@ World::World(const ClusterOptions& o)
       bus({.seed = o.seed, .notice_ms = static_cast<int64_t>(o.seed % 3) * 20, .through_codec = true}),
       network(o.seed),
       relay_options(options_of(dice)) {
-  spec.request_timeout_s = 6;
+  spec.request_timeout_s = 600;
   spec.max_requests = 16;
   // A third of the worlds has a perfect network, so that the other accidents are seen by themselves.
   const double bad = dice.chance(0.33) ? 0 : dice.chance(0.5) ? 0.002 : 0.02;

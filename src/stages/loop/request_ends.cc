@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/trace.h"
 #include "base/utf8.h"
+#include "stages/loop/request_report.h"
 #include "stages/loop/request_span.h"
 #include "wire/limits.h"
 
@@ -110,7 +111,7 @@ void RequestEnds::erase(LoopRequest& request) {
   }
   const Ended how = request.aborted ? Ended::kAborted : request.is_live() ? Ended::kFinished : Ended::kFailed;
   trace::async_end("request in a stage", "stage", context_.trace_id(request.id));
-  requests_.erase(request, how, context_.now_ms);
+  requests_.erase(request, how, context_.now_ms, targets_of(request, context_));
 }
 
 }  // namespace millrace::loop

@@ -15,10 +15,10 @@ void RequestTable::end(LoopRequest& request) {
   deadlines_.erase({request.deadline_ms, request.id});
 }
 
-void RequestTable::erase(LoopRequest& request, Ended how, int64_t now_ms) {
+void RequestTable::erase(LoopRequest& request, Ended how, int64_t now_ms, Tombstones::Targets targets) {
   const ReqId id = request.id;
   deadlines_.erase({request.deadline_ms, id});
-  tombstones_.add(id, how, now_ms);
+  tombstones_.add(id, how, now_ms, targets);
   requests_.erase(id);
 }
 

@@ -1,4 +1,5 @@
-// Tombstones: which requests have ended here, and how, so that late and repeated messages start nothing anew.
+// Tombstones: which requests have ended here, and how, so that late and repeated messages start nothing anew; and where
+// something of a finished one has gone, for the coordinator's question (loop/request_report.h).
 //
 // Bounded by number (the oldest goes first) and by time. Owner: RequestTable. Thread safety: the loop's thread.
 #pragma once
@@ -17,10 +18,11 @@ enum class Ended : uint8_t { kFinished, kFailed, kAborted };
 
 class Tombstones {
  public:
+  using Targets = uint64_t;  // bit i: of the stage's i-th target
   // Of one that is there already the time starts anew.
-  void add(ReqId id, Ended how, int64_t now_ms) {
+  void add(ReqId id, Ended how, int64_t now_ms, Targets targets = 0) {
     const uint64_t serial = next_serial_++;
-    of_[id] = {.how = how, .serial = serial};
+    of_[id] = {.how = how, .serial = serial, .targets = targets};
     by_age_.push_back({.id = id, .serial = serial, .until_ms = now_ms + kTombstoneMs});
     while (of_.size() > kMaxTombstones || by_age_.size() > 2 * kMaxTombstones) drop_oldest();
   }
@@ -32,6 +34,10 @@ class Tombstones {
     if (entry == of_.end()) return std::nullopt;
     return entry->second.how;
   }
+  Targets targets(ReqId id) const {
+    const auto entry = of_.find(id);
+    return entry == of_.end() ? 0 : entry->second.targets;
+  }
   std::size_t size() const { return of_.size(); }
   int64_t due_ms() const { return by_age_.empty() ? kNoWake : by_age_.front().until_ms; }
   uint64_t forgotten() const { return forgotten_; }  // before their time
@@ -40,6 +46,7 @@ class Tombstones {
   struct Entry {
     Ended how = Ended::kFinished;
     uint64_t serial = 0;
+    Targets targets = 0;
   };
   struct Aged {
     ReqId id;
