@@ -11,14 +11,14 @@ std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t b
   shares[0] = std::min(remaining[0], budget - budget / 2);
   budget -= shares[0];
 
-  std::vector<std::size_t> shortest(remaining.size() - 1);
-  std::iota(shortest.begin(), shortest.end(), 1);
-  std::ranges::stable_sort(shortest, [&](std::size_t a, std::size_t b) { return remaining[a] < remaining[b]; });
+  std::vector<std::size_t> shortest(remaining.size());
+  std::iota(shortest.begin(), shortest.end(), 0);
+  std::ranges::stable_sort(shortest, {}, [&](std::size_t i) { return remaining[i]; });
   for (std::size_t i : shortest) {
-    shares[i] = std::min(remaining[i], budget);
-    budget -= shares[i];
+    const int32_t more = std::min(remaining[i] - shares[i], budget);
+    shares[i] += more;
+    budget -= more;
   }
-  shares[0] += std::min(remaining[0] - shares[0], budget);
   return shares;
 }
 

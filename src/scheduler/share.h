@@ -2,9 +2,10 @@
 //
 // share_prefill: how the prefill tokens of one step are shared among the requests that still prefill.
 //
-// Half goes to the oldest, the other half to those with the least left to do, and what nobody needs goes back to the
-// oldest. So a very long prompt cannot hold up the short ones behind it (they have half the budget), and the short ones
-// cannot hold it up (it has the other half and, once it is the oldest, a known end).
+// Half goes to the oldest, the other half to those with the least left to do, the oldest among them (ties: the older
+// one). So a very long prompt cannot hold up the short ones behind it (they have half the budget), and the short ones
+// cannot hold it up (it has the other half and, once it is the oldest, a known end). Prompts of one length are computed
+// one after the other: side by side, each would end when the last one does.
 //
 // Thread safety: free functions.
 #pragma once

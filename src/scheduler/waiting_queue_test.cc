@@ -102,7 +102,9 @@ TEST(SharePrefill, HalfForTheOldestHalfForTheShortest) {
   EXPECT_EQ(share_prefill(Shares{}, 10), Shares{});
   EXPECT_EQ(share_prefill(Shares{100}, 10), Shares{10});
   EXPECT_EQ(share_prefill(Shares{4}, 10), Shares{4});
-  EXPECT_EQ(share_prefill(Shares{100, 100}, 10), (Shares{5, 5}));
+  EXPECT_EQ(share_prefill(Shares{100, 100}, 10), (Shares{10, 0}));
+  EXPECT_EQ(share_prefill(Shares{100, 99}, 10), (Shares{5, 5}));
+  EXPECT_EQ(share_prefill(Shares{60, 2, 99}, 10), (Shares{8, 2, 0}));
   EXPECT_EQ(share_prefill(Shares{100, 50, 3}, 10), (Shares{5, 2, 3}));
   EXPECT_EQ(share_prefill(Shares{100, 1, 1}, 10), (Shares{8, 1, 1}));
   EXPECT_EQ(share_prefill(Shares{2, 100}, 10), (Shares{2, 8}));
