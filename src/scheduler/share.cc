@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/status.h"
+
 namespace millrace {
 
 std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget) {
@@ -20,6 +22,19 @@ std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t b
     budget -= more;
   }
   return shares;
+}
+
+void cut_beside_ends(std::span<const int32_t> remaining, int32_t decodes, std::vector<int32_t>& shares) {
+  CHECK(shares.size() == remaining.size());
+  int32_t ending = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) ending += shares[i] == remaining[i] ? shares[i] : 0;
+  if (ending == 0) return;
+  int32_t left = std::max(ending + decodes, kMinRowsBesideEnds);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i] == remaining[i]) continue;
+    shares[i] = std::min(shares[i], left);
+    left -= shares[i];
+  }
 }
 
 DecodeShares share_decodes(int32_t decoding, int32_t depth) {

@@ -20,6 +20,14 @@ namespace millrace {
 // remaining; the sum is min(budget, sum of remaining).
 std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget);
 
+// Rows of prompts that go on in a step in which others end: at least so many, where they had as many.
+inline constexpr int32_t kMinRowsBesideEnds = 64;
+
+// Cuts `shares` of prompts that go on (share < remaining), where others end: to as many rows as the step has for
+// `decodes` and for those that end, or to kMinRowsBesideEnds. A first token comes with its step, so it waits at most
+// twice as long as the step would take without them, or for that minimum. The oldest comes first.
+void cut_beside_ends(std::span<const int32_t> remaining, int32_t decodes, std::vector<int32_t>& shares);
+
 inline constexpr int32_t kMinDecodeShare = 2;  // decodes of a micro-batch, where there are several
 
 // How the decodes of a runner without token_in_flight are divided: each is in one batch only until its token is back,

@@ -131,5 +131,21 @@ TEST(SharePrefill, SpendsTheWholeBudgetAndNeverMore) {
   }
 }
 
+TEST(SharePrefill, ThoseThatGoOnAreCutBesideThoseThatEnd) {
+  using Shares = std::vector<int32_t>;
+  const auto cut = [](const Shares& remaining, int32_t decodes, Shares shares) {
+    cut_beside_ends(remaining, decodes, shares);
+    return shares;
+  };
+  EXPECT_EQ(cut({}, 3, {}), Shares{});
+  EXPECT_EQ(cut({1000, 900}, 3, {256, 256}), (Shares{256, 256}));               // none ends
+  EXPECT_EQ(cut({16, 16}, 3, {16, 16}), (Shares{16, 16}));                      // all end
+  EXPECT_EQ(cut({1000, 16}, 3, {496, 16}), (Shares{64, 16}));                   // the minimum
+  EXPECT_EQ(cut({1000, 16}, 3, {20, 16}), (Shares{20, 16}));                    // had less
+  EXPECT_EQ(cut({1000, 100, 60}, 10, {352, 100, 60}), (Shares{170, 100, 60}));  // as many as the others
+  EXPECT_EQ(cut({1000, 16, 900}, 3, {256, 16, 240}), (Shares{64, 16, 0}));      // the oldest first
+  EXPECT_EQ(cut({1000, 100, 900}, 0, {60, 100, 240}), (Shares{60, 100, 40}));
+}
+
 }  // namespace
 }  // namespace millrace
