@@ -50,7 +50,8 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
     remaining.push_back(sequence->ready());
   }
   const int32_t decode_rows = add_decodes(work, plan);
-  const std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(decode_rows));
+  std::vector<int32_t> shares = share_prefill(remaining, prefill_budget(decode_rows));
+  cut_beside_ends(remaining, decode_rows, shares);
   for (std::size_t i = 0; i < prefilling.size(); ++i) {
     if (shares[i] > 0) add_rows(*prefilling[i], shares[i], plan);
   }

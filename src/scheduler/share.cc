@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/status.h"
+
 namespace millrace {
 
 std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget) {
@@ -11,15 +13,28 @@ std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t b
   shares[0] = std::min(remaining[0], budget - budget / 2);
   budget -= shares[0];
 
-  std::vector<std::size_t> shortest(remaining.size() - 1);
-  std::iota(shortest.begin(), shortest.end(), 1);
-  std::ranges::stable_sort(shortest, [&](std::size_t a, std::size_t b) { return remaining[a] < remaining[b]; });
+  std::vector<std::size_t> shortest(remaining.size());
+  std::iota(shortest.begin(), shortest.end(), 0);
+  std::ranges::stable_sort(shortest, {}, [&](std::size_t i) { return remaining[i]; });
   for (std::size_t i : shortest) {
-    shares[i] = std::min(remaining[i], budget);
-    budget -= shares[i];
+    const int32_t more = std::min(remaining[i] - shares[i], budget);
+    shares[i] += more;
+    budget -= more;
   }
-  shares[0] += std::min(remaining[0] - shares[0], budget);
   return shares;
+}
+
+void cut_beside_ends(std::span<const int32_t> remaining, int32_t decodes, std::vector<int32_t>& shares) {
+  CHECK(shares.size() == remaining.size());
+  int32_t ending = 0;
+  for (std::size_t i = 0; i < shares.size(); ++i) ending += shares[i] == remaining[i] ? shares[i] : 0;
+  if (ending == 0) return;
+  int32_t left = std::max(ending + decodes, kMinRowsBesideEnds);
+  for (std::size_t i = 0; i < shares.size(); ++i) {
+    if (shares[i] == remaining[i]) continue;
+    shares[i] = std::min(shares[i], left);
+    left -= shares[i];
+  }
 }
 
 DecodeShares share_decodes(int32_t decoding, int32_t depth) {

@@ -2,9 +2,10 @@
 //
 // share_prefill: how the prefill tokens of one step are shared among the requests that still prefill.
 //
-// Half goes to the oldest, the other half to those with the least left to do, and what nobody needs goes back to the
-// oldest. So a very long prompt cannot hold up the short ones behind it (they have half the budget), and the short ones
-// cannot hold it up (it has the other half and, once it is the oldest, a known end).
+// Half goes to the oldest, the other half to those with the least left to do, the oldest among them (ties: the older
+// one). So a very long prompt cannot hold up the short ones behind it (they have half the budget), and the short ones
+// cannot hold it up (it has the other half and, once it is the oldest, a known end). Prompts of one length are computed
+// one after the other: side by side, each would end when the last one does.
 //
 // Thread safety: free functions.
 #pragma once
@@ -18,6 +19,14 @@ namespace millrace {
 // `remaining`: tokens left to prefill, oldest request first, each > 0. Returns one share for each, 0 <= share <=
 // remaining; the sum is min(budget, sum of remaining).
 std::vector<int32_t> share_prefill(std::span<const int32_t> remaining, int32_t budget);
+
+// Rows of prompts that go on in a step in which others end: at least so many, where they had as many.
+inline constexpr int32_t kMinRowsBesideEnds = 64;
+
+// Cuts `shares` of prompts that go on (share < remaining), where others end: to as many rows as the step has for
+// `decodes` and for those that end, or to kMinRowsBesideEnds. A first token comes with its step, so it waits at most
+// twice as long as the step would take without them, or for that minimum. The oldest comes first.
+void cut_beside_ends(std::span<const int32_t> remaining, int32_t decodes, std::vector<int32_t>& shares);
 
 inline constexpr int32_t kMinDecodeShare = 2;  // decodes of a micro-batch, where there are several
 

@@ -102,7 +102,9 @@ TEST(SharePrefill, HalfForTheOldestHalfForTheShortest) {
   EXPECT_EQ(share_prefill(Shares{}, 10), Shares{});
   EXPECT_EQ(share_prefill(Shares{100}, 10), Shares{10});
   EXPECT_EQ(share_prefill(Shares{4}, 10), Shares{4});
-  EXPECT_EQ(share_prefill(Shares{100, 100}, 10), (Shares{5, 5}));
+  EXPECT_EQ(share_prefill(Shares{100, 100}, 10), (Shares{10, 0}));
+  EXPECT_EQ(share_prefill(Shares{100, 99}, 10), (Shares{5, 5}));
+  EXPECT_EQ(share_prefill(Shares{60, 2, 99}, 10), (Shares{8, 2, 0}));
   EXPECT_EQ(share_prefill(Shares{100, 50, 3}, 10), (Shares{5, 2, 3}));
   EXPECT_EQ(share_prefill(Shares{100, 1, 1}, 10), (Shares{8, 1, 1}));
   EXPECT_EQ(share_prefill(Shares{2, 100}, 10), (Shares{2, 8}));
@@ -127,6 +129,22 @@ TEST(SharePrefill, SpendsTheWholeBudgetAndNeverMore) {
     if (shares.empty()) continue;
     ASSERT_GE(shares[0], std::min(remaining[0], budget / 2));
   }
+}
+
+TEST(SharePrefill, ThoseThatGoOnAreCutBesideThoseThatEnd) {
+  using Shares = std::vector<int32_t>;
+  const auto cut = [](const Shares& remaining, int32_t decodes, Shares shares) {
+    cut_beside_ends(remaining, decodes, shares);
+    return shares;
+  };
+  EXPECT_EQ(cut({}, 3, {}), Shares{});
+  EXPECT_EQ(cut({1000, 900}, 3, {256, 256}), (Shares{256, 256}));               // none ends
+  EXPECT_EQ(cut({16, 16}, 3, {16, 16}), (Shares{16, 16}));                      // all end
+  EXPECT_EQ(cut({1000, 16}, 3, {496, 16}), (Shares{64, 16}));                   // the minimum
+  EXPECT_EQ(cut({1000, 16}, 3, {20, 16}), (Shares{20, 16}));                    // had less
+  EXPECT_EQ(cut({1000, 100, 60}, 10, {352, 100, 60}), (Shares{170, 100, 60}));  // as many as the others
+  EXPECT_EQ(cut({1000, 16, 900}, 3, {256, 16, 240}), (Shares{64, 16, 0}));      // the oldest first
+  EXPECT_EQ(cut({1000, 100, 900}, 0, {60, 100, 240}), (Shares{60, 100, 40}));
 }
 
 }  // namespace
