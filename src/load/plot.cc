@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "base/xml_text.h"
+#include "base/svg.h"
 #include "load/report.h"
 
 namespace millrace::load {
@@ -67,60 +67,67 @@ struct Mark {
   double value = 0;
 };
 
-std::string grid(const Axis& x, const Axis& y) {
-  std::string out;
+// Ends an open text element: `text` anchored at its end or middle.
+void end_label(SvgWriter& svg, std::string_view anchor, std::string_view text) {
+  svg.attribute("text-anchor", anchor).text(text).end();
+}
+
+void grid(SvgWriter& svg, const Axis& x, const Axis& y) {
   for (const double value : y.ticks()) {
     const double at = kHeight - y.position(value) * kHeight;
-    out += fmt::format(R"svg(<line x1="0" x2="{:.0f}" y1="{:.1f}" y2="{:.1f}" stroke="#e2e8f0"/>)svg", kWidth, at, at);
-    out += fmt::format(R"svg(<text x="-6" y="{:.1f}" text-anchor="end">{:g}</text>)svg", at + 4, value);
+    svg.begin("line").attribute("x1", 0).attribute("x2", kWidth).attribute("y1", at, 1).attribute("y2", at, 1);
+    svg.attribute("stroke", "#e2e8f0").end();
+    end_label(svg.begin("text").attribute("x", -6).attribute("y", at + 4, 1), "end", fmt::format("{:g}", value));
   }
   for (const double value : x.ticks()) {
     const double at = x.position(value) * kWidth;
-    out += fmt::format(R"svg(<line x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1:.0f}" stroke="#f1f5f9"/>)svg", at, kHeight);
-    out +=
-        fmt::format(R"svg(<text x="{:.1f}" y="{:.0f}" text-anchor="middle">{:g}</text>)svg", at, kHeight + 16, value);
+    svg.begin("line").attribute("x1", at, 1).attribute("x2", at, 1).attribute("y1", 0).attribute("y2", kHeight);
+    svg.attribute("stroke", "#f1f5f9").end();
+    end_label(svg.begin("text").attribute("x", at, 1).attribute("y", kHeight + 16), "middle",
+              fmt::format("{:g}", value));
   }
-  out += fmt::format(R"svg(<text x="{:.0f}" y="{:.0f}" text-anchor="middle">{}{}</text>)svg", kWidth / 2, kHeight + 32,
-                     x.name, x.logarithmic ? ", logarithmic" : "");
-  return out + fmt::format(R"svg(<text x="{:.0f}" y="-10" text-anchor="end">{}</text>)svg", kWidth, y.name);
+  end_label(svg.begin("text").attribute("x", kWidth / 2).attribute("y", kHeight + 32), "middle",
+            fmt::format("{}{}", x.name, x.logarithmic ? ", logarithmic" : ""));
+  end_label(svg.begin("text").attribute("x", kWidth).attribute("y", -10), "end", y.name);
 }
 
 // Lines from the top to the bottom. Their words stand below each other, where the curve is not: at the left of a mark
 // in the right half, since a distribution rises to the right.
-std::string marks_of(const Axis& x, const std::vector<Mark>& marks) {
-  std::string out;
+void draw_marks(SvgWriter& svg, const Axis& x, const std::vector<Mark>& marks) {
   double y = kHeight - 8;
   for (auto mark = marks.rbegin(); mark != marks.rend(); ++mark, y -= 15) {
     const double at = x.position(mark->value) * kWidth;
     const bool left = at > kWidth * 0.75;
-    out += fmt::format(
-        R"svg(<line class="mark" x1="{0:.1f}" x2="{0:.1f}" y1="0" y2="{1:.0f}" stroke="#b45309" stroke-dasharray="3 3"/>)svg",
-        at, kHeight);
-    out += fmt::format(
-        R"svg(<text x="{:.1f}" y="{:.0f}" text-anchor="{}" fill="#92400e" stroke="white" stroke-width="3" paint-order="stroke">{} {:.4g}</text>)svg",
-        at + (left ? -4 : 4), y, left ? "end" : "start", mark->name, mark->value);
+    svg.begin("line").attribute("class", "mark").attribute("x1", at, 1).attribute("x2", at, 1).attribute("y1", 0);
+    svg.attribute("y2", kHeight).attribute("stroke", "#b45309").attribute("stroke-dasharray", "3 3").end();
+    svg.begin("text").attribute("x", at + (left ? -4 : 4), 1).attribute("y", y);
+    svg.attribute("text-anchor", left ? "end" : "start").attribute("fill", "#92400e").attribute("stroke", "white");
+    svg.attribute("stroke-width", 3).attribute("paint-order", "stroke");
+    svg.text(fmt::format("{} {:.4g}", mark->name, mark->value)).end();
   }
-  return out;
 }
 
 // One set of axes at column `at`, with its curve and marks. Points are in the units of the axes.
-std::string panel(int at, std::string_view title, const Axis& x, const Axis& y,
-                  const std::vector<std::pair<double, double>>& points, const std::vector<Mark>& marks) {
+void panel(SvgWriter& svg, int at, std::string_view title, const Axis& x, const Axis& y,
+           const std::vector<std::pair<double, double>>& points, const std::vector<Mark>& marks) {
   const int row = at / 2, column = at % 2;
   const double left = kLeft + column * (kWidth + kGap), top = kTop + row * (kHeight + kGap);
-  std::string out = fmt::format(R"svg(<g transform="translate({:.0f},{:.0f})">)svg", left, top);
-  out += fmt::format(R"svg(<text x="0" y="-10" font-weight="bold">{}</text>)svg", title);
-  out += grid(x, y);
-  out += R"svg(<polyline fill="none" stroke="#2563eb" stroke-width="1.8" points=")svg";
+  svg.begin("g").attribute("transform", fmt::format("translate({:.0f},{:.0f})", left, top));
+  svg.begin("text").attribute("x", 0).attribute("y", -10).attribute("font-weight", "bold").text(title).end();
+  grid(svg, x, y);
+  std::string curve;
   for (const auto& [across, up] : points) {
-    out += fmt::format("{:.1f},{:.1f} ", x.position(across) * kWidth, kHeight - y.position(up) * kHeight);
+    curve += fmt::format("{:.1f},{:.1f} ", x.position(across) * kWidth, kHeight - y.position(up) * kHeight);
   }
-  return out + "\"/>" + marks_of(x, marks) + "</g>\n";
+  svg.begin("polyline").attribute("fill", "none").attribute("stroke", "#2563eb").attribute("stroke-width", 1.8, 1);
+  svg.attribute("points", curve).end();
+  draw_marks(svg, x, marks);
+  svg.end().line_break();
 }
 
 // The share of values up to x.
-std::string distribution(int at, std::string_view title, std::vector<double> values, const Quantiles& q,
-                         bool logarithmic) {
+void distribution(SvgWriter& svg, int at, std::string_view title, std::vector<double> values, const Quantiles& q,
+                  bool logarithmic) {
   std::sort(values.begin(), values.end());
   std::vector<std::pair<double, double>> points;
   const std::size_t n = values.size();
@@ -134,11 +141,11 @@ std::string distribution(int at, std::string_view title, std::vector<double> val
   if (logarithmic) x = decades("milliseconds", n > 0 ? values.front() : 1, n > 0 ? values.back() : 1);
   std::vector<Mark> marks;
   if (n > 0) marks = {{"p50", q.p50}, {"p90", q.p90}, {"p99", q.p99}};
-  return panel(at, title, x, {"% of them", 0, 100}, points, marks);
+  panel(svg, at, title, x, {"% of them", 0, 100}, points, marks);
 }
 
 // When each token with text came, as tokens a second in equal stretches.
-std::string timeline(int at, const std::vector<Outcome>& outcomes) {
+void timeline(SvgWriter& svg, int at, const std::vector<Outcome>& outcomes) {
   int64_t end = 1;
   for (const Outcome& one : outcomes) end = std::max(end, one.end_us);
   std::vector<double> counts(kStretches);
@@ -158,8 +165,8 @@ std::string timeline(int at, const std::vector<Outcome>& outcomes) {
     points.emplace_back((i + 0.5) * stretch_s, counts[static_cast<std::size_t>(i)] / stretch_s);
     high = std::max(high, points.back().second);
   }
-  return panel(at, "Events with text over time", {"seconds", 0, round_up(stretch_s * kStretches)},
-               {"a second", 0, round_up(high)}, points, {});
+  panel(svg, at, "Events with text over time", {"seconds", 0, round_up(stretch_s * kStretches)},
+        {"a second", 0, round_up(high)}, points, {});
 }
 
 }  // namespace
@@ -173,18 +180,22 @@ std::string to_svg(const Summary& s, const PlotTitle& title, const std::vector<O
     for (const int32_t gap : one.gaps_us) gaps.push_back(gap / 1e3);
   }
   const double width = kLeft + 2 * kWidth + kGap + 30, height = kTop + 2 * (kHeight + kGap);
-  std::string out = fmt::format(
-      R"(<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {:.0f} {:.0f}" font-family="sans-serif" font-size="11">)"
-      R"(<rect width="100%" height="100%" fill="white"/><text x="20" y="24" font-size="15">{}</text>)"
-      R"(<text x="20" y="42">{}</text>)"
-      R"(<text x="20" y="58">{} requests, {} failed, {:.2f} requests/s, {:.1f} tokens/s out</text>)",
-      width, height, xml_text(title.headline), xml_text(title.options), s.requests, s.failed, s.requests_per_s,
-      s.answer_tokens_per_s);
-  out += distribution(0, "Time to first token", std::move(first), s.ttft_ms, false);
-  out += distribution(1, "Inter-token", std::move(gaps), s.inter_token_ms, true);
-  out += distribution(2, "End to end", std::move(end_to_end), s.end_to_end_ms, false);
-  out += timeline(3, outcomes);
-  return out + "</svg>\n";
+  SvgWriter svg;
+  svg.begin("svg").attribute("xmlns", "http://www.w3.org/2000/svg");
+  svg.attribute("viewBox", fmt::format("0 0 {:.0f} {:.0f}", width, height));
+  svg.attribute("font-family", "sans-serif").attribute("font-size", 11);
+  svg.begin("rect").attribute("width", "100%").attribute("height", "100%").attribute("fill", "white").end();
+  svg.begin("text").attribute("x", 20).attribute("y", 24).attribute("font-size", 15).text(title.headline).end();
+  svg.begin("text").attribute("x", 20).attribute("y", 42).text(title.options).end();
+  svg.begin("text").attribute("x", 20).attribute("y", 58);
+  svg.text(fmt::format("{} requests, {} failed, {:.2f} requests/s, {:.1f} tokens/s out", s.requests, s.failed,
+                       s.requests_per_s, s.answer_tokens_per_s));
+  svg.end();
+  distribution(svg, 0, "Time to first token", std::move(first), s.ttft_ms, false);
+  distribution(svg, 1, "Inter-token", std::move(gaps), s.inter_token_ms, true);
+  distribution(svg, 2, "End to end", std::move(end_to_end), s.end_to_end_ms, false);
+  timeline(svg, 3, outcomes);
+  return svg.end().line_break().take();
 }
 
 }  // namespace millrace::load

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/xml_text.h"
+#include "base/svg.h"
 #include "pipeline/spec.h"
 #include "pipeline/spec_text.h"
 
@@ -23,15 +23,15 @@ constexpr const char* kFills[] = {"#dbeafe", "#dcfce7", "#fef3c7", "#fce7f3",
 struct EdgeStyle {
   const char* marker;
   const char* color;
-  const char* dashes;  // an attribute, or none
+  const char* dashes;  // of the stroke; empty: a solid line
   int dy;              // from the middle of a box
   const char* label;
 };
 constexpr EdgeStyle kPayload{"payload", "#334155", "", -6, "payloads"};
-constexpr EdgeStyle kStream{"stream", "#0369a1", " stroke-dasharray=\"5 4\"", 12, "streams dashed"};
-constexpr EdgeStyle kPages{"pages", "#15803d", " stroke-dasharray=\"2 3\"", 3, "KV pages dotted"};
-constexpr EdgeStyle kFeatures{"features", "#7e22ce", " stroke-dasharray=\"2 3\"", 3, "features dotted"};
-constexpr EdgeStyle kRows{"rows", "#b45309", " stroke-dasharray=\"2 3\"", 3, "rows of layers dotted"};
+constexpr EdgeStyle kStream{"stream", "#0369a1", "5 4", 12, "streams dashed"};
+constexpr EdgeStyle kPages{"pages", "#15803d", "2 3", 3, "KV pages dotted"};
+constexpr EdgeStyle kFeatures{"features", "#7e22ce", "2 3", 3, "features dotted"};
+constexpr EdgeStyle kRows{"rows", "#b45309", "2 3", 3, "rows of layers dotted"};
 
 struct Edge {
   std::string from, to;
@@ -142,44 +142,44 @@ std::string path_of(const Edge& edge, Layout& layout, int& lane) {
                      out, out + kHalf, y, x2 - kHalf, y2, x2, y2);
 }
 
-std::string line(std::string_view path, const EdgeStyle& style, bool arrow) {
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.6\"{}{}/>\n", path, style.color,
-                     style.dashes, arrow ? fmt::format(" marker-end=\"url(#{})\"", style.marker) : "");
+void draw_line(SvgWriter& svg, std::string_view path, const EdgeStyle& style, bool arrow) {
+  svg.begin("path").attribute("d", path).attribute("fill", "none").attribute("stroke", style.color);
+  svg.attribute("stroke-width", 1.6, 1);
+  if (*style.dashes != '\0') svg.attribute("stroke-dasharray", style.dashes);
+  if (arrow) svg.attribute("marker-end", fmt::format("url(#{})", style.marker));
+  svg.end().line_break();
 }
 
-std::string marker(const EdgeStyle& style) {
-  return fmt::format(
-      "<marker id=\"{}\" viewBox=\"0 0 10 10\" refX=\"9\" refY=\"5\" markerWidth=\"7\" markerHeight=\"7\" "
-      "orient=\"auto\"><path d=\"M0 0 L10 5 L0 10 z\" fill=\"{}\"/></marker>\n",
-      style.marker, style.color);
+void draw_marker(SvgWriter& svg, const EdgeStyle& style) {
+  svg.begin("marker").attribute("id", style.marker).attribute("viewBox", "0 0 10 10");
+  svg.attribute("refX", 9).attribute("refY", 5).attribute("markerWidth", 7).attribute("markerHeight", 7);
+  svg.attribute("orient", "auto").begin("path").attribute("d", "M0 0 L10 5 L0 10 z").attribute("fill", style.color);
+  svg.end().end().line_break();
 }
 
-std::string draw_legend(const Layout& layout, std::string_view name) {
-  std::string out =
-      fmt::format("<text x=\"{}\" y=\"26\" font-size=\"15\" font-weight=\"bold\">{}</text>\n", kMargin, xml_text(name));
+void draw_legend(SvgWriter& svg, const Layout& layout, std::string_view name) {
+  svg.begin("text").attribute("x", kMargin).attribute("y", 26).attribute("font-size", 15);
+  svg.attribute("font-weight", "bold").text(name).end().line_break();
   for (const Item& item : layout.legend) {
     const int sample = item.style != nullptr ? kSampleWidth : 0;
-    if (sample > 0) out += line(fmt::format("M{} {} h{}", item.x, item.y - 4, sample - 6), *item.style, false);
-    out += fmt::format("<text x=\"{}\" y=\"{}\" font-size=\"12\" fill=\"#475569\">{}</text>\n", item.x + sample, item.y,
-                       item.text);
+    if (sample > 0) draw_line(svg, fmt::format("M{} {} h{}", item.x, item.y - 4, sample - 6), *item.style, false);
+    svg.begin("text").attribute("x", item.x + sample).attribute("y", item.y).attribute("font-size", 12);
+    svg.attribute("fill", "#475569").text(item.text).end().line_break();
   }
-  return out;
 }
 
-std::string box(const StageSpec& stage, const Box& at, bool entry, const char* fill) {
+void draw_box(SvgWriter& svg, const StageSpec& stage, const Box& at, bool entry, const char* fill) {
+  svg.begin("rect").attribute("x", at.x).attribute("y", at.y).attribute("width", kBoxWidth);
+  svg.attribute("height", kBoxHeight).attribute("rx", stage.terminal ? 26 : 7).attribute("fill", fill);
+  svg.attribute("stroke", "#334155").attribute("stroke-width", entry ? 2.4 : 1.2, 1).end().line_break();
   const int middle = at.x + kBoxWidth / 2;
-  std::string out = fmt::format(
-      "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" rx=\"{}\" fill=\"{}\" stroke=\"#334155\" "
-      "stroke-width=\"{}\"/>\n",
-      at.x, at.y, kBoxWidth, kBoxHeight, stage.terminal ? 26 : 7, fill, entry ? 2.4 : 1.2);
-  const auto text = [&](int dy, const char* style, const std::string& shown) {
-    out += fmt::format("<text x=\"{}\" y=\"{}\" text-anchor=\"middle\" {}>{}</text>\n", middle, at.y + dy, style,
-                       xml_text(shown));
+  const auto begin_text = [&](int dy, int size) -> SvgWriter& {
+    svg.begin("text").attribute("x", middle).attribute("y", at.y + dy).attribute("text-anchor", "middle");
+    return svg.attribute("font-size", size);
   };
-  text(21, "font-size=\"14\" font-weight=\"bold\"", stage.name);
-  text(37, "font-size=\"11\"", worker_line(stage));
-  text(51, "font-size=\"10\" fill=\"#475569\"", location_line(stage));
-  return out;
+  begin_text(21, 14).attribute("font-weight", "bold").text(stage.name).end().line_break();
+  begin_text(37, 11).text(worker_line(stage)).end().line_break();
+  begin_text(51, 10).attribute("fill", "#475569").text(location_line(stage)).end().line_break();
 }
 
 }  // namespace
@@ -187,21 +187,26 @@ std::string box(const StageSpec& stage, const Box& at, bool entry, const char* f
 std::string to_svg(const PipelineSpec& spec) {
   const std::vector<Edge> edges = edges_of(spec);
   Layout layout = layout_of(spec, edges);
-  std::string out = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\">\n<defs>\n",
-      layout.width, layout.height);
-  for (const Item& item : layout.legend) out += item.style != nullptr ? marker(*item.style) : "";
-  out += fmt::format("</defs>\n<rect width=\"{}\" height=\"{}\" fill=\"#ffffff\"/>\n", layout.width, layout.height);
-  out += draw_legend(layout, spec.name);
+  SvgWriter svg;
+  svg.begin("svg").attribute("xmlns", "http://www.w3.org/2000/svg");
+  svg.attribute("width", layout.width).attribute("height", layout.height);
+  svg.attribute("viewBox", fmt::format("0 0 {} {}", layout.width, layout.height));
+  svg.attribute("font-family", "sans-serif").line_break().begin("defs").line_break();
+  for (const Item& item : layout.legend) {
+    if (item.style != nullptr) draw_marker(svg, *item.style);
+  }
+  svg.end().line_break();
+  svg.begin("rect").attribute("width", layout.width).attribute("height", layout.height).attribute("fill", "#ffffff");
+  svg.end().line_break();
+  draw_legend(svg, layout, spec.name);
   int lane = 0;
-  for (const Edge& edge : edges) out += line(path_of(edge, layout, lane), *edge.style, true);
+  for (const Edge& edge : edges) draw_line(svg, path_of(edge, layout, lane), *edge.style, true);
   std::map<std::string, std::size_t> fills;
   for (const StageSpec& stage : spec.stages) {
     const std::size_t fill = fills.emplace(location_of(stage), fills.size()).first->second;
-    out += box(stage, layout.boxes[stage.name], stage.name == spec.entry, kFills[fill % std::size(kFills)]);
+    draw_box(svg, stage, layout.boxes[stage.name], stage.name == spec.entry, kFills[fill % std::size(kFills)]);
   }
-  return out + "</svg>\n";
+  return svg.end().line_break().take();
 }
 
 }  // namespace millrace
