@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "base/utf8.h"
 
 namespace millrace::grammar {
@@ -20,6 +21,7 @@ CharSet CharSet::of(std::string_view ascii) {
 }
 
 void CharSet::add(uint32_t low, uint32_t high) {
+  CHECK(high <= kMaxCodePoint);
   if (low < kFirstSurrogate && high > kLastSurrogate) {
     add(low, kFirstSurrogate - 1);
     return add(kLastSurrogate + 1, high);
@@ -92,7 +94,10 @@ ExprPtr chars(CharSet set) {
   return make({.kind = Expr::Kind::kChars, .chars = std::move(set)});
 }
 
-ExprPtr byte_range(uint8_t low, uint8_t high) { return make({.kind = Expr::Kind::kByte, .low = low, .high = high}); }
+ExprPtr byte_range(uint8_t low, uint8_t high) {
+  CHECK(low <= high);
+  return make({.kind = Expr::Kind::kByte, .low = low, .high = high});
+}
 
 ExprPtr seq(std::vector<ExprPtr> parts) {
   for (const ExprPtr& part : parts) {
@@ -112,6 +117,7 @@ ExprPtr alt(std::vector<ExprPtr> parts) {
 }
 
 ExprPtr repeat(ExprPtr part, int least, int most) {
+  CHECK(least >= 0 && (most == kUnbounded || least <= most));  // a parser refuses other bounds
   if (most == 0 || part->kind == Expr::Kind::kEmpty) return empty();
   if (part->kind == Expr::Kind::kNever) return least == 0 ? empty() : never();
   if (least == 1 && most == 1) return part;
@@ -125,9 +131,13 @@ ExprPtr tick() {
   return kExpr;
 }
 
-ExprPtr rule(int number) { return make({.kind = Expr::Kind::kRule, .rule = number}); }
+ExprPtr rule(int number) {
+  CHECK(number >= 0);
+  return make({.kind = Expr::Kind::kRule, .rule = number});
+}
 
 std::string utf8(uint32_t c) {
+  CHECK(c <= kMaxCodePoint);
   std::string out;
   utf8_append(out, c);
   return out;

@@ -40,6 +40,7 @@ class GrammarBuilder {
       remove_dead_ends();
       count_ticks();
     } while (remove_impossible_counts());
+    CHECK(grammar_->starts_.size() == rules_.bodies.size());
     if (grammar_->starts_[0] == dead_) {
       return invalid_argument("the grammar admits no text; wanted one that some text satisfies");
     }
@@ -88,6 +89,7 @@ class GrammarBuilder {
       case Expr::Kind::kRepeat:
         return lower_repeat(expr, next);
       case Expr::Kind::kRule:
+        CHECK(std::cmp_less(expr.rule, rules_.bodies.size()));
         return add({.kind = Kind::kCall, .next = next, .other = expr.rule});
       case Expr::Kind::kTick:
         return add({.kind = Kind::kTick, .next = next});
@@ -97,12 +99,14 @@ class GrammarBuilder {
 
   // `next` is shared by all alternatives: the graph meets again behind them, so its size is the sum of the parts.
   int32_t lower_alt(const std::vector<ExprPtr>& parts, int32_t next) {
+    CHECK(!parts.empty());  // alt() makes none of it
     int32_t start = lower(*parts.back(), next);
     for (std::size_t i = parts.size() - 1; i-- > 0;) start = split(lower(*parts[i], next), start);
     return start;
   }
 
   int32_t lower_repeat(const Expr& expr, int32_t next) {
+    CHECK(expr.parts.size() == 1);
     const Expr& part = *expr.parts[0];
     if (expr.most == kUnbounded) {
       const int32_t loop = add({.kind = Kind::kSplit, .next = dead_, .other = next});
@@ -304,6 +308,7 @@ class GrammarBuilder {
         return;
       }
       if (values_.empty()) sum_up();
+      CHECK(ends_[key] > 0);  // the second pass adds what the first one counted
       values_[--ends_[key]] = value;
     }
     std::span<const std::size_t> of(std::size_t key) const {
@@ -360,6 +365,12 @@ class GrammarBuilder {
   int32_t dead_ = 0;
 };
 
-Result<std::shared_ptr<const Grammar>> Grammar::compile(const Rules& rules) { return GrammarBuilder(rules).build(); }
+Result<std::shared_ptr<const Grammar>> Grammar::compile(const Rules& rules) {
+  CHECK(!rules.bodies.empty() && rules.bodies.size() == rules.names.size());
+  // A count is kept in the frame of the rule's call, which rule 0 does not have.
+  CHECK(rules.counts.empty() ||
+        (rules.counts.begin()->first > 0 && std::cmp_less(rules.counts.rbegin()->first, rules.bodies.size())));
+  return GrammarBuilder(rules).build();
+}
 
 }  // namespace millrace::grammar

@@ -3,6 +3,8 @@
 #include <functional>
 #include <utility>
 
+#include "base/status.h"
+
 namespace millrace::grammar {
 namespace {
 
@@ -63,6 +65,7 @@ void append_new(Schema& list, const Schema& more) {
 }
 
 void add_member(Schema& object, const std::string& key, Schema value) {
+  CHECK(object.is_object());  // get_ref() would throw
   auto& members = object.get_ref<Schema::object_t&>();
   static_cast<Schema::object_t::Container&>(members).emplace_back(key, std::move(value));
 }

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "base/status.h"
+
 namespace millrace::grammar {
 namespace {
 
@@ -22,6 +24,7 @@ ExprPtr literal(char c) { return text(std::string(1, c)); }
 
 // The strings from `a` to `b`, which have the same length.
 ExprPtr same_length(const std::string& a, const std::string& b) {
+  CHECK(a.size() == b.size());
   if (a.empty()) return empty();
   if (a > b) return never();
   const int length = static_cast<int>(a.size());

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
 #include "grammar/expr.h"
 #include "grammar/grammar.h"
 
@@ -38,7 +39,10 @@ class JsonText {
   static ExprPtr unquoted(std::string_view utf8_text);
   // A number for the rule that `make` builds; the rule may refer to itself.
   int add_rule(std::string name);
-  void set_rule(int number, ExprPtr body) { rules_.bodies[static_cast<std::size_t>(number)] = std::move(body); }
+  void set_rule(int number, ExprPtr body) {
+    CHECK(number >= 0 && std::cmp_less(number, rules_.bodies.size()) && body != nullptr);
+    rules_.bodies[static_cast<std::size_t>(number)] = std::move(body);
+  }
 
  private:
   Rules& rules_;

@@ -17,13 +17,15 @@ Status too_large() {
 }  // namespace
 
 int32_t Language::State::next(uint8_t byte) const {
-  // Never the end: the last run of each state ends with byte 255 (the header).
+  // The last run of each state ends with byte 255 (the header).
   const auto run = std::find_if(runs.begin(), runs.end(), [&](const Run& one) { return one.last >= byte; });
+  CHECK(run != runs.end());
   return run->next;
 }
 
 void Language::State::add(uint8_t last, int32_t to) {
-  // Called with ascending bytes; neighbours that lead to the same state become one run.
+  // Neighbours that lead to the same state become one run.
+  CHECK(runs.empty() || runs.back().last < last);
   if (!runs.empty() && runs.back().next == to) {
     runs.back().last = last;
   } else {
@@ -32,6 +34,7 @@ void Language::State::add(uint8_t last, int32_t to) {
 }
 
 Result<Language> Language::of(const ExprPtr& expr) {
+  CHECK(expr != nullptr);
   if (expr->kind == Expr::Kind::kNever) {
     Language out;
     // One state that leads to itself and accepts nothing: Grammar::compile() refuses a grammar without texts.
@@ -91,6 +94,7 @@ Result<Language> Language::determinized(const Grammar& grammar, StateTable& tabl
 
 Language Language::of_automaton(std::size_t count, FunctionRef<std::size_t(std::size_t, uint8_t)> next,
                                 FunctionRef<bool(std::size_t)> accepts) {
+  CHECK(count > 0);
   Language out;
   out.states_.resize(count);
   for (std::size_t i = 0; i < count; ++i) {
@@ -122,6 +126,7 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
     state.accepts = accepts(one.accepts, other.accepts);
     // Both lists of runs cover 0 to 255, so they end together; each step takes the shorter run.
     for (std::size_t j = 0, k = 0; j < one.runs.size();) {
+      CHECK(k < other.runs.size());
       const Run x = one.runs[j], y = other.runs[k];
       state.add(std::min(x.last, y.last), number_of({x.next, y.next}));
       if (x.last <= y.last) ++j;
@@ -141,6 +146,7 @@ Result<Language> Language::minus(const Language& a, const Language& b) {
 }
 
 bool Language::accepts(std::string_view text) const {
+  CHECK(!states_.empty());
   std::size_t state = 0;
   for (const char byte : text) state = static_cast<std::size_t>(states_[state].next(static_cast<uint8_t>(byte)));
   return states_[state].accepts;

@@ -33,6 +33,7 @@ Lead lead_of(int byte) {
 
 Masks::Masks(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie)
     : trie_(std::move(trie)), states_(grammar) {
+  CHECK(trie_ != nullptr);
   // Bytes that the grammar and UTF-8 treat alike lead to the same states, so one of each class is asked for all of
   // them.
   for (int byte = 0; byte < 256; ++byte) {
@@ -258,6 +259,7 @@ Status Matcher::read(int32_t token, Memory memory) {
     state_ = states.keep_only(state_);
     generation_ = states.generation();
   }
+  CHECK(state_ >= kDeadState && generation_ == states.generation());  // both callers have made sure of it
   const TokenTrie& trie = masks_->trie();
   if (token < 0 || token >= trie.vocab_size()) {
     return internal_error("token {} is not in the grammar's vocabulary of {}", token, trie.vocab_size());

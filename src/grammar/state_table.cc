@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+
 namespace millrace::grammar {
 namespace {
 
@@ -10,7 +12,10 @@ constexpr int32_t kNoFrame = 0;
 
 }  // namespace
 
-StateTable::StateTable(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) { clear(); }
+StateTable::StateTable(std::shared_ptr<const Grammar> grammar) : grammar_(std::move(grammar)) {
+  CHECK(grammar_ != nullptr);
+  clear();
+}
 
 void StateTable::clear() {
   states_.assign(1, {});  // the dead one
@@ -27,6 +32,7 @@ void StateTable::clear() {
 
 // Positions refer to frames, and frames to those below, so only what the state reaches moves, from the lowest frame up.
 State StateTable::keep_only(State state) {
+  CHECK(state >= 0 && std::cmp_less(state, states_.size()));  // not one of an earlier generation
   Entry entry = std::move(states_[static_cast<std::size_t>(state)]);
   const std::vector<Frame> old = std::move(frames_);
   clear();
@@ -71,6 +77,7 @@ State StateTable::step(State state, std::string_view bytes) {
 }
 
 State StateTable::find_step(State state, uint8_t byte) {
+  CHECK(state > kDeadState && std::cmp_less(state, states_.size()));  // all steps of the dead state are known
   open_.clear();
   for (const Position& p : states_[static_cast<std::size_t>(state)].positions) {
     const Grammar::Node& node = grammar_->node(p.node);
@@ -127,6 +134,7 @@ std::size_t StateTable::FrameHash::operator()(const Frame& frame) const {
 // Equal frames are one, so that stacks share their lower parts, and two positions with equal stacks are equal numbers.
 // `depth` follows from `below`.
 int32_t StateTable::frame_of(Frame frame) {
+  CHECK(std::cmp_less(frame.below, frames_.size()));
   frame.depth = frames_[static_cast<std::size_t>(frame.below)].depth + 1;
   const auto [known, added] = by_frame_.try_emplace(frame, static_cast<int32_t>(frames_.size()));
   if (added) frames_.push_back(frame);
@@ -135,6 +143,7 @@ int32_t StateTable::frame_of(Frame frame) {
 
 std::optional<int32_t> StateTable::tick(int32_t frame) {
   Frame one = frames_[static_cast<std::size_t>(frame)];
+  CHECK(one.counted >= 0);  // a tick stands in a counted rule
   const Count& count = *grammar_->count(one.counted);
   if (count.most != kUnbounded && one.ticks >= count.most) return std::nullopt;
   // Where any number may follow, counting stops at the least: otherwise each character of a string would be a state
@@ -215,6 +224,7 @@ State StateTable::state_behind_open() {
 }
 
 State StateTable::number_of_found(bool can_end) {
+  CHECK(!overflown_);  // the search would have been cut short, and the set incomplete
   // A set: whichever way it was found, it is one state.
   std::sort(found_.begin(), found_.end());
   uint64_t hash = can_end ? 1 : 0;
@@ -233,6 +243,7 @@ State StateTable::number_of_found(bool can_end) {
   by_positions_.emplace(hash, state);
   states_.push_back({found_, can_end});
   transitions_.resize(transitions_.size() + static_cast<std::size_t>(grammar_->class_count()), -1);
+  CHECK(transitions_.size() == row(state) + static_cast<std::size_t>(grammar_->class_count()));
   return state;
 }
 

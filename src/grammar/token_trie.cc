@@ -53,6 +53,7 @@ std::vector<TokenTrie::Node> build_tree(const std::vector<Entry>& entries) {
   for (const auto& [bytes, token] : entries) {
     // Sorted entries share their beginnings with the one before: the path is cut back to what both have in common.
     const auto [differs, at] = std::mismatch(before.begin(), before.end(), bytes.begin(), bytes.end());
+    CHECK(at != bytes.end());  // sorted, so no entry is a beginning of the one before it
     close(static_cast<std::size_t>(differs - before.begin()));
     for (std::size_t depth = path.size(); depth < bytes.size(); ++depth) {
       path.push_back(nodes.size());
@@ -134,6 +135,7 @@ void TokenTrie::group_by_rest(const std::vector<int32_t>& not_plain) {
     group_begin_.push_back(with_rest_.size());
     with_rest_.insert(with_rest_.end(), ids.begin(), ids.end());
   }
+  CHECK(with_rest_.size() == not_plain.size() && groups.begin()->first.empty());
   group_begin_.push_back(with_rest_.size());
   rests_ = build_tree(entries);
 }

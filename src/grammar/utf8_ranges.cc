@@ -2,11 +2,13 @@
 
 #include <string>
 
+#include "base/status.h"
 #include "grammar/expr.h"
 
 namespace millrace::grammar {
 
 void for_utf8_ranges(uint32_t low, uint32_t high, FunctionRef<void(std::span<const ByteRange>)> visit) {
+  CHECK(low <= high && high <= kMaxCodePoint);
   // First where the number of bytes changes, ...
   for (const uint32_t last : {0x7Fu, 0x7FFu, 0xFFFFu}) {
     if (low <= last && high > last) {
@@ -29,6 +31,7 @@ void for_utf8_ranges(uint32_t low, uint32_t high, FunctionRef<void(std::span<con
     }
   }
   const std::string first = utf8(low), last = utf8(high);
+  CHECK(first.size() == last.size());
   std::array<ByteRange, 4> sequence;
   for (std::size_t i = 0; i < first.size(); ++i) {
     sequence[i] = {static_cast<uint8_t>(first[i]), static_cast<uint8_t>(last[i])};

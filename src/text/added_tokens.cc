@@ -62,6 +62,7 @@ uint32_t AddedTokenSet::child(uint32_t node, char byte) const {
 // Where the normalizer makes the contents of two tokens equal, both come here, and the later one is found.
 void AddedTokenSet::add(AddedToken token) {
   CHECK(!token.content.empty());
+  CHECK(token.id >= 0);
   uint32_t node = 0;
   for (const char byte : token.content) {
     uint32_t next = child(node, byte);

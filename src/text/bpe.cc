@@ -74,6 +74,7 @@ void BpeModel::byte_symbols(std::string_view word, bool guarded, std::vector<int
 }
 
 int32_t BpeModel::find_character(std::string_view character) const {
+  CHECK(!character.empty());
   const char32_t c = utf8_at(character, 0).value;
   // A table instead of a hash for nearly all characters of a text.
   return c < character_ids_.size() ? character_ids_[c] : vocab_.find(character);
@@ -142,6 +143,7 @@ void BpeModel::encode_parts(std::string_view word, bool guarded, BpeScratch& scr
 void BpeModel::merge_short(size_t begin, size_t end, bool guarded, BpeScratch& scratch,
                            std::vector<int32_t>& out) const {
   std::array<int32_t, kShortWord> ids;
+  CHECK(begin < end && end - begin <= kShortWord && end <= scratch.ids.size());
   std::array<Merge, kShortWord> merges;  // merges[i] joins ids[i] and ids[i + 1]
   size_t count = end - begin;
   std::copy_n(scratch.ids.begin() + static_cast<ptrdiff_t>(begin), count, ids.begin());
@@ -170,6 +172,7 @@ void BpeModel::merge_short(size_t begin, size_t end, bool guarded, BpeScratch& s
 // another rank by now; positions that were merged away have none.
 void BpeModel::merge_long(size_t begin, size_t end, bool guarded, BpeScratch& s, std::vector<int32_t>& out) const {
   constexpr int32_t kEnd = -1;
+  CHECK(begin < end && end <= s.ids.size());
   const auto count = static_cast<int32_t>(end - begin);
   const auto size = static_cast<size_t>(count);
   // In place: the stretch is not needed any more as it was.
@@ -202,6 +205,7 @@ void BpeModel::merge_long(size_t begin, size_t end, bool guarded, BpeScratch& s,
     s.heap.pop_back();
     const auto at = static_cast<size_t>(top & UINT32_MAX);
     if (s.ranks[at] != top >> 32) continue;
+    CHECK(s.next[at] != kEnd);  // only a symbol with one at its right has a rank
     const auto removed = static_cast<size_t>(s.next[at]);
     ids[at] = s.results[at];
     s.next[at] = s.next[removed];

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "base/status.h"
 #include "base/utf8.h"
 #include "text/bpe.h"
 #include "text/byte_level.h"
@@ -84,6 +85,7 @@ void BpeModel::index_characters() {
 }
 
 void BpeModel::insert_merge(int32_t left, int32_t right, Merge merge) {
+  CHECK(merge.rank != kNoRank);  // it marks an empty slot
   if ((merge_count_ + 1) * 2 > merges_.size()) {
     std::vector<MergeSlot> old(merges_.empty() ? kFirstMergeSlots : merges_.size() * 2);
     old.swap(merges_);
@@ -103,6 +105,7 @@ void BpeModel::insert_merge(int32_t left, int32_t right, Merge merge) {
 }
 
 void BpeModel::note_junction(int32_t left, int32_t right) {
+  CHECK(vocab_.has(left) && vocab_.has(right));
   junctions_->set(static_cast<size_t>(last_class_[static_cast<size_t>(left)]) << 8 |
                   first_class_[static_cast<size_t>(right)]);
 }

@@ -179,6 +179,7 @@ void DecoderState::finish(std::string& out) {
 
 // As deep as there are steps (kMaxComponents).
 void DecoderState::decode_step(size_t step, std::string token, std::string& out) {
+  CHECK(step <= chain_->steps_.size());
   if (step == chain_->steps_.size()) {
     out += token;
     return;
@@ -254,6 +255,7 @@ void DecoderState::decode_step(size_t step, const DecoderChain::Strip& strip, st
 void DecoderState::strip_fused(size_t step, const DecoderChain::Strip& strip, std::string text, std::string& out) {
   Memory& memory = memory_[step];
   if (!memory.done) {
+    CHECK(memory.count <= strip.start);
     memory.count += strip_start(text, strip.content, strip.start - memory.count);
     // Only content so far: the next text may begin with more of it.
     if (text.empty()) return;

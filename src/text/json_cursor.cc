@@ -23,6 +23,7 @@ char JsonCursor::peek() {
 }
 
 Status JsonCursor::enter(char bracket) {
+  CHECK(bracket == '{' || bracket == '[');
   if (peek() != bracket) return fail(bracket == '{' ? "an object" : "an array");
   ++at_;
   first_ = true;

@@ -21,6 +21,7 @@ bool any_untrusted(const MarkedText& text, size_t begin, size_t end) {
 }
 
 void append_slice(MarkedText& out, const MarkedText& from, size_t begin, size_t end) {
+  CHECK(begin <= end && end <= from.bytes.size());
   out.bytes.append(from.bytes, begin, end - begin);
   if (from.marked()) {
     out.untrusted.insert(out.untrusted.end(), from.untrusted.begin() + static_cast<ptrdiff_t>(begin),
@@ -131,6 +132,7 @@ Status NormalizerChain::replace(const Replace& step, MarkedText& text, RegexScra
   // `done` is the end of what is copied. Matches come from left to right and do not overlap, so each byte of the text
   // is copied once or replaced once.
   const auto put = [&](size_t begin, size_t end) {
+    CHECK(done <= begin && begin <= end);
     append_slice(out, text, done, begin);
     out.append(step.content, any_untrusted(text, begin, end), text.marked());
     done = end;

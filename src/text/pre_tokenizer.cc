@@ -80,6 +80,7 @@ class PreTokenizerChain::Splitter {
   }
 
   Status extend(size_t end, bool is_match) {
+    CHECK(held_ && end >= held_end_);
     held_end_ = end;
     held_match_ = is_match;
     return ok_status();

@@ -130,6 +130,7 @@ Result<Regex> Regex::compile_with(std::string_view pattern, uint32_t options, ui
 }
 
 int Regex::run(RegexScratch& scratch, std::string_view text, size_t from, uint32_t options, size_t match_limit) const {
+  CHECK(from <= text.size());
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   // Set for each search, as the scratch is shared by patterns with different limits.
   pcre2_set_match_limit(scratch.context_, static_cast<uint32_t>(std::min<size_t>(match_limit, UINT32_MAX)));
@@ -196,6 +197,7 @@ Result<bool> RegexMatches::next(size_t& begin, size_t& end) {
       from_ += utf8_at(subject_, from_).size_bytes;
       continue;
     }
+    CHECK(end >= from_);  // each search begins where the last match ended
     // Also where the match is empty: the next search finds it again there, and the branch above steps on.
     from_ = end;
     last_end_ = end;

@@ -56,6 +56,7 @@ StopMatcher::Output StopMatcher::finish() {
 }
 
 void StopMatcher::push_character(std::string_view character, Output& out) {
+  CHECK(!character.empty() && !ended_);
   pushed_ += character.size();
   StopStrings::Output found = strings_.push(character);
   released_ += found.emit;
@@ -65,6 +66,7 @@ void StopMatcher::push_character(std::string_view character, Output& out) {
   ended_ = true;
   size_t string_begin = pushed_;
   if (found.matched) {  // what is released ends where the stop string begins, or where it ends
+    CHECK(!include_stop_ || emitted_ + released_.size() >= stops_[found.matched_index].size());
     string_begin = emitted_ + released_.size() - (include_stop_ ? stops_[found.matched_index].size() : 0);
   }
   if (match.ok() && *match && (!found.matched || (*match)->begin < string_begin)) {
@@ -83,6 +85,7 @@ void StopMatcher::push_character(std::string_view character, Output& out) {
 
 // Emits what is released of the output's first `until` bytes.
 void StopMatcher::release(Output& out, size_t until) {
+  CHECK(until <= pushed_ && emitted_ <= pushed_);
   if (until <= emitted_) return;
   const size_t bytes = std::min(until - emitted_, released_.size());
   out.emit.append(released_, 0, bytes);

@@ -90,6 +90,7 @@ Result<StopRegexes> StopRegexes::create(const std::vector<std::string>& patterns
 }
 
 Result<std::optional<StopRegexes::Match>> StopRegexes::push_character(std::string_view character) {
+  CHECK(!character.empty());
   if (utf8_find_invalid(character) == std::string_view::npos) {
     window_ += character;
   } else {
@@ -109,6 +110,7 @@ Result<std::optional<StopRegexes::Match>> StopRegexes::push_character(std::strin
 
 Result<std::optional<StopRegexes::Match>> StopRegexes::search(size_t index) {
   Pattern& pattern = patterns_[index];
+  CHECK(pattern.from <= window_.size());
   if (window_.size() - pattern.from > kMaxStopRegexMatchBytes) {
     pattern.from = window_.size() - kMaxStopRegexMatchBytes;
     while (utf8_is_continuation(window_[pattern.from])) ++pattern.from;
@@ -131,6 +133,7 @@ Result<std::optional<StopRegexes::Match>> StopRegexes::search(size_t index) {
                             pattern.text, kStopRegexStepsPerCharacter, base_ + window_.size());
   }
   if (found.verdict != Regex::Verdict::kMatch) return std::optional<Match>();
+  CHECK(found.begin <= found.end && found.end <= window_.size());  // refuse_unclear() keeps \K out
   return std::optional(Match{base_ + found.begin, base_ + found.end, index});
 }
 
@@ -142,7 +145,10 @@ void StopRegexes::forget() {
   window_.erase(0, cut);
   base_ += cut;
   lowest_ -= cut;
-  for (Pattern& pattern : patterns_) pattern.from -= cut;
+  for (Pattern& pattern : patterns_) {
+    CHECK(pattern.from >= cut);
+    pattern.from -= cut;
+  }
 }
 
 }  // namespace millrace

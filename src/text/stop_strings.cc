@@ -22,6 +22,7 @@ Result<StopStrings> StopStrings::create(const std::vector<std::string>& stops, b
 }
 
 void StopStrings::insert(std::string_view stop, uint8_t index) {
+  CHECK(!stop.empty() && index == sizes_.size());
   NodeIndex node = 0;
   for (const char c : stop) {
     const auto byte = static_cast<uint8_t>(c);
@@ -51,6 +52,7 @@ void StopStrings::link() {
       queue.push_back(next);
     }
   }
+  CHECK(queue.size() == nodes_.size());  // a tree: each node has one parent
 }
 
 StopStrings::NodeIndex StopStrings::child(NodeIndex node, uint8_t byte) const {
@@ -77,6 +79,7 @@ StopStrings::Output StopStrings::push(std::string_view text) {
     const uint8_t stop = nodes_[node_].stop;
     if (stop == kNoStop) continue;
     matched_ = true;
+    CHECK(sizes_[stop] <= i + 1);  // the bytes of a stop string are held until it is complete
     out.matched = true;
     out.matched_index = stop;
     held_.resize(i + 1 - (include_stop_ ? 0 : sizes_[stop]));
@@ -85,6 +88,7 @@ StopStrings::Output StopStrings::push(std::string_view text) {
     return out;
   }
   const size_t open = nodes_[node_].depth;
+  CHECK(open <= held_.size());
   out.emit = held_.substr(0, held_.size() - open);
   held_.erase(0, held_.size() - open);
   return out;

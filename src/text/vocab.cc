@@ -22,6 +22,7 @@ void Vocab::reserve(size_t tokens, size_t bytes) {
 }
 
 void Vocab::insert(uint64_t hash, int32_t id) {
+  CHECK(count_ < slots_.size());  // an empty slot ends each search
   const size_t mask = slots_.size() - 1;
   size_t at = hash & mask;
   while (slots_[at].id != kNone) at = (at + 1) & mask;

@@ -1,10 +1,13 @@
 #include "text/jinja/arguments.h"
 
+#include "base/status.h"
+
 namespace millrace::jinja {
 
 Bound::Bound(std::string_view function, const Arguments& arguments, std::initializer_list<std::string_view> names,
              size_t required)
     : function_(function), names_(names), values_(names.size(), nullptr) {
+  CHECK(required <= names_.size());
   if (arguments.positional.size() > names_.size()) {
     fail("{}() takes at most {} arguments, {} were given", function_, names_.size(), arguments.positional.size());
   }
@@ -22,6 +25,7 @@ Bound::Bound(std::string_view function, const Arguments& arguments, std::initial
 }
 
 void Bound::wrong_type(size_t i, std::string_view wanted) const {
+  CHECK(i < names_.size());
   require_defined(get(i));
   fail("{}(): '{}' is of type {}, wanted {}", function_, names_[i], type_name(get(i)), wanted);
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/status.h"
 #include "text/jinja/format.h"
 #include "text/jinja/string_literal.h"
 #include "text/jinja/unicode.h"
@@ -46,6 +47,7 @@ class Lexer {
 
   // Moves forward by `count` bytes, counting lines.
   void advance(size_t count) {
+    CHECK(count <= source_.size() - at_);
     line_ += static_cast<int>(std::count(source_.begin() + at_, source_.begin() + at_ + count, '\n'));
     at_ += count;
   }
@@ -131,6 +133,7 @@ class Lexer {
   }
 
   void finish_tag(size_t size) {
+    CHECK(size > 0);
     advance(size);
     line_starting_ = source_[at_ - 1] == '\n';
   }

@@ -1,5 +1,6 @@
 #include "text/jinja/loop.h"
 
+#include "base/status.h"
 #include "text/jinja/builtins.h"
 
 namespace millrace::jinja {
@@ -7,6 +8,7 @@ namespace {
 
 // How many items pass the filter; looks at all the rest once.
 int64_t loop_size(Evaluator& evaluator, LoopObject& loop) {
+  CHECK(loop.stmt != nullptr && loop.stmt->kind == StmtKind::kFor && loop.stmt->expressions.size() == 2);
   if (loop.size >= 0) return loop.size;
   if (loop.stmt->expressions[1] == nullptr) {
     loop.size = static_cast<int64_t>(loop.items.size());
@@ -56,6 +58,7 @@ Value bind(const Value& self, std::string_view name, Method method) {
 }  // namespace
 
 std::optional<Value> next_loop_item(Evaluator& evaluator, LoopObject& loop) {
+  CHECK(loop.position <= loop.items.size());
   if (loop.after) return std::exchange(loop.after, std::nullopt);
   const Expr* filter = loop.filtered ? nullptr : loop.stmt->expressions[1].get();
   while (loop.position < loop.items.size()) {

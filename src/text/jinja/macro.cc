@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/status.h"
 #include "text/jinja/evaluator.h"
 
 namespace millrace::jinja {
@@ -22,6 +23,7 @@ std::optional<Value> take_named(Arguments& arguments, std::string_view name) {
 
 void bind_parameters(Evaluator& evaluator, const Macro& macro, Arguments& arguments) {
   size_t count = macro.parameters.size();
+  CHECK(macro.defaults.size() <= count);
   for (size_t i = 0; i < count; ++i) {
     const std::string& name = macro.parameters[i];
     size_t first_default = count - macro.defaults.size();

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "text/jinja/budget.h"
 #include "text/jinja/scope.h"
 #include "text/jinja/value.h"
@@ -35,6 +36,7 @@ class Output {
 
   // Requires a capture.
   void append(const MarkedString& text, Budget& budget) {
+    CHECK(target_ != nullptr);
     if (target_->size() + text.size() > budget.limits().max_output_bytes) {
       fail_limit("the output has more than {} bytes", budget.limits().max_output_bytes);
     }

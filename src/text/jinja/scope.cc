@@ -1,5 +1,7 @@
 #include "text/jinja/scope.h"
 
+#include "base/status.h"
+
 namespace millrace::jinja {
 
 const Value* Scope::find(std::string_view name) const {
@@ -54,6 +56,7 @@ void ScopeChain::assign(const Target& target, const Value& value, Budget& budget
 }
 
 const std::shared_ptr<Scope>& ScopeChain::capture() {
+  CHECK(current_ != nullptr);
   if (!std::exchange(current_->captured, true)) captured_.push_back(current_);
   return current_;
 }

@@ -1,5 +1,6 @@
 #include "text/jinja/slice.h"
 
+#include "base/status.h"
 #include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
@@ -16,6 +17,7 @@ struct Resolved {
 
 // Clamps the bounds to a sequence of `size` items, as Python's slice.indices() does.
 Resolved resolve(const SliceBounds& bounds, Int size) {
+  CHECK(size >= 0);
   constexpr Int kFar = Int{1} << 62;
   Int step = bounds.step.value_or(1);
   if (step == 0) fail("slice step cannot be zero");

@@ -4,6 +4,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/status.h"
 #include "text/jinja/loop.h"
 #include "text/jinja/macro.h"
 
@@ -96,6 +97,7 @@ void StatementRunner::print(const Value& value) {
 
 // blocks[i] belongs to expressions[i]; one block more is that of else. An if opens no scope: what it sets stays set.
 StatementRunner::Flow StatementRunner::run_if(const Stmt& stmt) {
+  CHECK(stmt.blocks.size() >= stmt.expressions.size());
   for (size_t i = 0; i < stmt.expressions.size(); ++i) {
     if (truthy(evaluator_.eval(*stmt.expressions[i]))) return run_block(stmt.blocks[i]);
   }
@@ -104,6 +106,7 @@ StatementRunner::Flow StatementRunner::run_if(const Stmt& stmt) {
 }
 
 StatementRunner::Flow StatementRunner::run_for(const Stmt& stmt, const Value& iterable, int depth0) {
+  CHECK(stmt.kind == StmtKind::kFor && stmt.expressions.size() == 2);
   auto loop = std::make_shared<LoopObject>();
   loop->stmt = &stmt;
   loop->outer = state_.scopes.current();

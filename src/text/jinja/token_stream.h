@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/status.h"
 #include "text/jinja/error.h"
 #include "text/jinja/lexer.h"
 #include "text/jinja/limits.h"
@@ -16,7 +17,9 @@ namespace millrace::jinja {
 
 class TokenStream {
  public:
-  TokenStream(std::vector<Token> tokens, const Limits& limits) : limits_(limits), tokens_(std::move(tokens)) {}
+  TokenStream(std::vector<Token> tokens, const Limits& limits) : limits_(limits), tokens_(std::move(tokens)) {
+    CHECK(!tokens_.empty() && tokens_.back().kind == TokenKind::kEnd);
+  }
 
   const Token& current() const { return tokens_[at_]; }
   const Token& look(size_t ahead = 1) const { return tokens_[std::min(at_ + ahead, tokens_.size() - 1)]; }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/status.h"
+
 namespace millrace {
 
 CallParser::CallParser(ToolParserOptions options) : options_(std::move(options)), scanner_(options_.text_markers) {}
@@ -45,6 +47,7 @@ void CallParser::handle(std::vector<MarkerScanner::Symbol> symbols, OutputEvents
 // Text first, then arguments: both are collected byte by byte and become one event each. The text of a push comes
 // before the call that begins in it, and begin_call() and end_call() flush, so that the sequence of the output is kept.
 void CallParser::flush_text() {
+  CHECK(out_ != nullptr);  // only inside of a push
   add_event(*out_, OutputEvent::Kind::kText, std::exchange(text_, {}));
   if (!arguments_.empty()) out_->push_back({OutputEvent::Kind::kArguments, std::exchange(arguments_, {})});
 }
@@ -78,6 +81,7 @@ void CallParser::hold(char byte) {
 }
 
 bool CallParser::json_begins(char byte, std::string name) {
+  CHECK(byte == '{' || byte == '[');
   json_ = JsonExtent();
   stream_ = CallStream(std::move(name));
   json_begin_ = held_.size();
@@ -114,6 +118,7 @@ bool CallParser::begin_call() {
   const std::string& name = stream_.name();
   const bool wanted = names().empty() || std::find(names().begin(), names().end(), name) != names().end();
   if (!wanted || !is_tool_name(name) || calls_ == kMaxToolCalls) return false;
+  CHECK(!call_open_);
   ++calls_;
   flush_text();
   out_->push_back({OutputEvent::Kind::kCallBegin, name});
@@ -130,6 +135,7 @@ void CallParser::end_call() {
 
 // Over kMaxToolCalls it is text, as what is no call is.
 void CallParser::complete(std::vector<ToolCall> calls) {
+  CHECK(!call_open_ && !(streamed_ && !calls.empty()));
   if (calls_ + calls.size() > kMaxToolCalls) return broken();
   calls_ += calls.size();
   flush_text();

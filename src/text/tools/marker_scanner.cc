@@ -49,6 +49,7 @@ void MarkerScanner::push(std::string_view text, std::vector<Symbol>& out) {
       return;
     }
     out.push_back({std::string(all.substr(at, size)), true});
+    CHECK(size > 0);  // so the scan moves on
     done = at += size;
   }
   add_text(done, all.size());

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/status.h"
 #include "text/tools/tool_parser.h"
 
 namespace millrace {
@@ -34,11 +35,13 @@ void ReasoningParser::push_marker(std::string_view marker, std::vector<Part>& ou
 
 void ReasoningParser::finish(std::vector<Part>& out) {
   handle({scanner_.take_held(), false}, out);
+  CHECK(text_.empty());
   text_ = std::exchange(space_, {});
   flush(in_reasoning() ? Part::Kind::kReasoning : Part::Kind::kContent, out);
 }
 
 void ReasoningParser::handle(const MarkerScanner::Symbol& symbol, std::vector<Part>& out) {
+  CHECK(text_.empty());  // each symbol goes out before the next one
   if (!symbol.is_marker) return on_text(symbol.text, out);
   const std::string& marker = symbol.text;
   const bool opens = marker == kOpen && state_ == State::kStart;
