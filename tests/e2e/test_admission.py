@@ -5,6 +5,8 @@ import threading
 from harness import WAIT_S, Server, free_port, wait_until
 from test_crashes_and_leftovers import LONG, STORY
 
+QUICK = {"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0}
+
 
 def test_a_full_queue_is_a_429_and_the_others_go_on():
     with Server("--max-running-requests", "1", "--max-queued-requests", "1") as server:
@@ -39,6 +41,20 @@ def test_a_request_over_its_time_is_a_504():
         assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200  # so that it cannot be through before
         status, _, body = server.post("/v1/chat/completions", STORY)
         assert status == 504 and "1 s" in body["error"]["message"]
+
+
+def test_a_request_that_waits_too_long_in_the_queue_gets_a_504():
+    with Server("--queue-timeout-s", "1") as server:
+        assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200  # nothing begins
+        statuses = []
+        waiting = [threading.Thread(target=lambda: statuses.append(server.post("/v1/completions", QUICK)[0])) for _ in range(3)]
+        for thread in waiting:
+            thread.start()
+        for thread in waiting:
+            thread.join()
+        assert statuses == [504] * 3
+        assert server.post("/continue_generation", {})[0] == 200
+        assert server.post("/v1/completions", QUICK)[0] == 200
 
 
 def test_api_key_guards_everything_but_the_probes():

@@ -1,19 +1,17 @@
-"""How processes end, and what they start with: signals to a whole process group, closed pipes, calls that never return, environments."""
+"""How processes end: signals to a whole process group, closed pipes, calls that never return."""
 import contextlib
 import http.client
 import json
 import os
 import pathlib
 import re
-import shutil
 import signal
-import subprocess
 import threading
 import time
 
 import pytest
 
-from harness import DEMO, SANITIZED, WAIT_S, Joined, Server, alive, placement, program, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, alive, placement, wait_until
 from test_pipeline import CASES, FANIN, RUN, check, control_port, run
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
@@ -171,118 +169,3 @@ def test_a_joined_process_ends_in_the_middle_of_a_call(stuck):
                 assert far.end() == 1
                 server.process.send_signal(signal.SIGTERM)
         assert server.process.wait(WAIT_S) == 0
-
-
-# ---- environments
-
-
-ENVIRONMENT = """name: environment
-env_defaults: {E2E_SET: default, E2E_OWN: default, E2E_FREE: default}
-stages:
-  - {name: first, worker: toy.echo, next: second}
-  - {name: second, worker: toy.echo, terminal: true, env: {E2E_OWN: stage, E2E_ALSO: "a=b c"}}
-"""
-
-
-def environment(pid):
-    pairs = pathlib.Path(f"/proc/{pid}/environ").read_bytes().decode().rstrip("\0").split("\0")
-    found = dict(pair.split("=", 1) for pair in pairs)
-    assert len(found) == len(pairs)  # each name once
-    return {name: value for name, value in found.items() if name.startswith("E2E_")}
-
-
-@processes_only
-def test_children_have_the_environment_of_the_file(tmp_path):
-    path = tmp_path / "environment.yaml"
-    path.write_text(ENVIRONMENT)
-    with Server("--pipeline", str(path), model=None, env={"E2E_SET": "server", "E2E_ALSO": "server"}) as server:
-        children = server.children()
-        assert environment(children["first"]) == {"E2E_SET": "server", "E2E_ALSO": "server", "E2E_OWN": "default", "E2E_FREE": "default"}
-        assert environment(children["second"]) == {"E2E_SET": "server", "E2E_ALSO": "a=b c", "E2E_OWN": "stage", "E2E_FREE": "default"}
-        os.kill(children["second"], signal.SIGKILL)
-        again = wait_until(lambda: {**server.children()}.get("second") not in (None, children["second"]) and server.children(), "restart")
-        wait_until(server.ready, "200 from /ready")
-        assert environment(again["second"])["E2E_OWN"] == "stage"
-
-
-@processes_only
-def test_text_children_have_the_environment_of_the_file(tmp_path):
-    path = tmp_path / "text.yaml"
-    text = (FANIN.parents[2] / "pipelines" / "text.yaml").read_text()
-    assert text.count("    process: scheduler\n") == 1
-    path.write_text(text.replace("    process: scheduler\n", "    process: scheduler\n    env: {E2E_OWN: stage}\n").replace("stages:\n", "env_defaults: {E2E_FREE: default}\nstages:\n"))
-    with Server("--pipeline", str(path)) as server:
-        children = server.children()
-        assert environment(children["scheduler"]) == {"E2E_OWN": "stage", "E2E_FREE": "default"}
-        assert environment(children["detokenizer"]) == {"E2E_FREE": "default"}
-
-
-@processes_only
-def test_children_do_not_have_the_key():
-    with Server(env={"MILLRACE_API_KEY": "sk-secret"}, admin=False) as server:
-        assert server.get("/v1/models")[0] == 401
-        for pid in server.children().values():
-            assert b"sk-secret" not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
-            assert b"sk-secret" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
-
-
-@pytest.mark.parametrize("text", [ENVIRONMENT, None], ids=["pipeline", "text"])
-def test_one_process_has_no_environment_of_a_stages_own(tmp_path, text):
-    path = tmp_path / "environment.yaml"
-    path.write_text(text or (FANIN.parents[2] / "pipelines" / "text.yaml").read_text().replace("    process: scheduler\n", "    process: scheduler\n    env: {A: b}\n"))
-    found = subprocess.run([program(path), "serve", "--pipeline", str(path), "--placement", "single", "--port", "0", *([] if text else ["--model", str(DEMO)])],
-                           capture_output=True, text=True, timeout=WAIT_S)
-    assert found.returncode == 2 and "env" in found.stderr and "--placement single" in found.stderr, found.stderr
-
-
-# ---- a passing shortage
-
-
-@processes_only
-def test_a_scheduler_that_cannot_load_again_is_tried_again(tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
-    weights = model / "model.safetensors"
-    with Server("--dp", "2", model=model) as server:
-        wait_until(lambda: all(server.stage(name)["state"] == "ready" for name in ("scheduler-0", "scheduler-1")), "two schedulers")
-        weights.rename(model / "away")
-        pid = server.children()["scheduler-0"]
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: "exit code" in server.output(), "a load that fails")
-        assert server.process.poll() is None
-        for _ in range(3):
-            assert server.chat("Tell me a story.", max_tokens=4)
-        (model / "away").rename(weights)
-        wait_until(lambda: server.stage("scheduler-0")["state"] == "ready", "return")
-        assert server.stop() == 0
-
-
-@processes_only
-def test_a_generating_stage_that_cannot_load_again_is_tried_again(tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
-    weights = model / "model.safetensors"
-    path = tmp_path / "generate.yaml"
-    text = (FANIN.parent / "generate.yaml").read_text().replace("models/demo", str(model))
-    path.write_text(text.replace("max_running_requests: 64", "max_running_requests: 64, threads: 1"))
-    question = {"text": "Once upon a time", "sampling": {"max_tokens": 4}}
-    with Server("--pipeline", str(path), model=None) as server:
-        assert run(server, question)[0] == 200
-        weights.rename(model / "away")
-        os.kill(server.children()["generate"], signal.SIGKILL)
-        wait_until(lambda: "exit code" in server.output(), "a load that fails")
-        assert server.process.poll() is None and server.get("/live")[0] == 200
-        (model / "away").rename(weights)
-        wait_until(server.ready, "return")
-        assert run(server, question)[0] == 200
-        assert server.stop() == 0
-
-
-def test_a_generating_stage_that_never_could_load_ends_the_server(tmp_path):
-    model = tmp_path / "model"
-    shutil.copytree(DEMO, model)
-    (model / "model.safetensors").unlink()
-    path = tmp_path / "generate.yaml"
-    path.write_text((FANIN.parent / "generate.yaml").read_text().replace("models/demo", str(model)))
-    found = subprocess.run([program(), "serve", "--pipeline", str(path), "--placement", "processes", "--port", "0"], capture_output=True, text=True, timeout=WAIT_S)
-    assert found.returncode == 2 and "millrace: error: stage 'generate'" in found.stderr, found.stderr
