@@ -29,9 +29,9 @@ const ServerOptions& options() {
   return value;
 }
 
-const Router& router() {
-  static const Router value = [] {
-    Router built;
+const RouteTable& router() {
+  static const RouteTable value = [] {
+    RouteTable built;
     auto handler = [](RequestPtr, ResponderPtr) {};
     built.add({.method = "GET", .pattern = "/health", .access = Access::kPublic, .handler = handler});
     built.add({.method = "POST", .pattern = "/v1/echo", .access = Access::kPublic, .handler = handler});
@@ -53,7 +53,7 @@ void check_head(const RequestHead& head) {
 
 std::string decide(const RequestHead& head) {
   static const Gate gate(options(), true);
-  Router::Match match = router().match(head.method, head.segments);
+  RouteTable::Match match = router().match(head.method, head.segments);
   Request request{.query = head.query};
   std::string value;
   request.query_value("q", value);

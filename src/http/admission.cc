@@ -80,7 +80,7 @@ uint64_t body_limit(const ServerOptions& options, const Route* route) {
   return options.limits.body_bytes;
 }
 
-std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
+std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const RouteTable::Match& match,
                               const RequestHead& head, bool over_unix_socket, std::string_view request_id) {
   auto refuse = [&](const HttpError& error) { return render_error(options, match.family, error, request_id); };
   // A web page, against which the Host is checked, cannot reach a Unix socket.

@@ -12,7 +12,7 @@
 
 #include "http/gate.h"
 #include "http/request_head.h"
-#include "http/router.h"
+#include "http/route_table.h"
 #include "http/server.h"
 
 namespace millrace::http {
@@ -26,7 +26,7 @@ Response render_error(const ServerOptions& options, const Route* route, const Ht
 uint64_t body_limit(const ServerOptions& options, const Route* route);
 
 // The response that ends the request without its handler, or nothing when the handler may run.
-std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const Router::Match& match,
+std::optional<Response> admit(const ServerOptions& options, const Gate& gate, const RouteTable::Match& match,
                               const RequestHead& head, bool over_unix_socket, std::string_view request_id);
 
 // The client's x-request-id when it is 1 to 128 of [A-Za-z0-9._:-], else nullptr.

@@ -3,7 +3,7 @@
 
 #include "http/body.h"
 #include "http/request_head.h"
-#include "http/router.h"
+#include "http/route_table.h"
 #include "http/target.h"
 
 namespace millrace::http {
@@ -121,7 +121,7 @@ TEST(BodyTest, LimitIsExact) {
 }
 
 TEST(RouterTest, LiteralsWinOverParametersAndMethodsCombine) {
-  Router router;
+  RouteTable router;
   auto handler = [](RequestPtr, ResponderPtr) {};
   router.add({.method = "GET", .pattern = "/a/{x}", .handler = handler});
   router.add({.method = "GET", .pattern = "/a/b", .handler = handler});
@@ -133,7 +133,7 @@ TEST(RouterTest, LiteralsWinOverParametersAndMethodsCombine) {
   EXPECT_EQ(router.match("HEAD", {"a", "c"}).route->pattern, "/a/{x}");
   EXPECT_EQ(router.match("DELETE", {"a", "b"}).route->pattern, "/a/{x}");
   EXPECT_EQ(router.match("GET", {"q", "r", "s"}).params[0].second, "q/r/s");
-  Router::Match wrong = router.match("PUT", {"a", "c"});
+  RouteTable::Match wrong = router.match("PUT", {"a", "c"});
   EXPECT_EQ(wrong.route, nullptr);
   EXPECT_TRUE(wrong.path_known);
   EXPECT_EQ(wrong.allow, "GET, HEAD, DELETE, OPTIONS");

@@ -183,7 +183,7 @@ void Session::name_request() {
   request_id_ = given != nullptr ? *given : fmt::format("req-{:016x}", context_.id_seed ^ (id * 0x9E3779B97F4A7C15ULL));
 }
 
-std::shared_ptr<CountedRequest> Session::make_request(Router::Match& match) {
+std::shared_ptr<CountedRequest> Session::make_request(RouteTable::Match& match) {
   auto request = std::make_shared<CountedRequest>(context_.bodies_bytes);
   request->id = context_.next_request - 1;
   request->request_id = request_id_;
@@ -203,7 +203,7 @@ const Route* Session::decide() {
   const ServerOptions& options = context_.options;
   keep_alive_ = head_.keep_alive && !context_.draining;
   cors_origin_ = context_.gate->cors_origin(head_);
-  Router::Match match = context_.router.match(head_.method, head_.segments);
+  RouteTable::Match match = context_.router.match(head_.method, head_.segments);
   request_ = make_request(match);
   std::optional<Response> refusal = admit(options, *context_.gate, match, head_, over_unix_socket_, request_id_);
   request_->trusted = context_.gate->trusts(head_, client_address_);

@@ -32,7 +32,7 @@
 #include "http/gate.h"
 #include "http/request_head.h"
 #include "http/response_head.h"
-#include "http/router.h"
+#include "http/route_table.h"
 #include "http/server.h"
 #include "http/websocket_link.h"
 
@@ -68,7 +68,7 @@ struct Context {
   };
 
   const ServerOptions options;
-  Router router;
+  RouteTable router;
   std::optional<Gate> gate;
   std::shared_ptr<Hub> hub;
   Counters counters;
@@ -128,7 +128,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Awaitable<void> wait(TimePoint deadline);
   const Route* decide();
   Next finish_exchange(bool stalled);
-  std::shared_ptr<CountedRequest> make_request(Router::Match& match);
+  std::shared_ptr<CountedRequest> make_request(RouteTable::Match& match);
   void name_request();
 
   // session_io.cc: bytes.

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "text/chat_template_files.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/template.h"
-#include "text/jinja/unicode.h"
 #include "text/json_value.h"
 
 namespace millrace {

@@ -1,6 +1,6 @@
 #include "text/vocab.h"
 
-#include "text/hash.h"
+#include "text/table_hash.h"
 #include "text/tokenizer.h"
 
 namespace millrace {

@@ -4,9 +4,9 @@
 #include <cmath>
 
 #include "text/jinja/attributes.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/percent_format.h"
 #include "text/jinja/text_functions.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

@@ -2,7 +2,7 @@
 #include <cmath>
 #include <functional>
 
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/value.h"
 
 namespace millrace::jinja {

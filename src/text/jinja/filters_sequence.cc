@@ -3,10 +3,10 @@
 
 #include "text/jinja/attributes.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/format.h"
 #include "text/jinja/operators.h"
 #include "text/jinja/text_functions.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

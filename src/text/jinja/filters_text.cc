@@ -1,8 +1,8 @@
 // Filters on text: trim, upper, replace, join, indent, tojson, ...
 #include "text/jinja/builtins.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/percent_format.h"
 #include "text/jinja/text_functions.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 
 namespace millrace::jinja {
 namespace {

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "base/status.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/format.h"
 #include "text/jinja/string_literal.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

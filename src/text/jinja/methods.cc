@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "text/jinja/builtins.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 
 namespace millrace::jinja {
 namespace {

@@ -3,8 +3,8 @@
 
 #include "text/jinja/brace_format.h"
 #include "text/jinja/builtins.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/text_functions.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "text/jinja/code_points.h"
 #include "text/jinja/format.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

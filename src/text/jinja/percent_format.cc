@@ -6,9 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "text/jinja/code_points.h"
 #include "text/jinja/format.h"
 #include "text/jinja/text_functions.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

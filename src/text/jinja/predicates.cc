@@ -2,8 +2,8 @@
 #include <cmath>
 
 #include "text/jinja/builtins.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/operators.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

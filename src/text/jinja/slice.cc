@@ -1,7 +1,7 @@
 #include "text/jinja/slice.h"
 
 #include "base/status.h"
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 
 namespace millrace::jinja {
 namespace {

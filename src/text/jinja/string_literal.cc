@@ -1,7 +1,7 @@
 #include "text/jinja/string_literal.h"
 
+#include "text/jinja/code_points.h"
 #include "text/jinja/error.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 namespace {

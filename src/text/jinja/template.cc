@@ -4,11 +4,11 @@
 
 #include "base/utf8.h"
 #include "text/jinja/ast.h"
+#include "text/jinja/code_points.h"
 #include "text/jinja/error.h"
 #include "text/jinja/parser.h"
 #include "text/jinja/render_state.h"
 #include "text/jinja/statements.h"
-#include "text/jinja/unicode.h"
 
 namespace millrace::jinja {
 

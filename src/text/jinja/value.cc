@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 
 namespace millrace::jinja {
 namespace {

@@ -1,4 +1,4 @@
-#include "http/router.h"
+#include "http/route_table.h"
 
 #include "http/target.h"
 
@@ -14,7 +14,7 @@ void add_method(std::string& allow, std::string_view method) {
 
 }  // namespace
 
-void Router::add(Route route) {
+void RouteTable::add(Route route) {
   CHECK(is_token(route.method));
   CHECK((route.handler != nullptr) != (route.websocket != nullptr));
   CHECK(!route.pattern.empty() && route.pattern[0] == '/');
@@ -42,7 +42,7 @@ void Router::add(Route route) {
   entries_.push_back(std::move(entry));
 }
 
-bool Router::matches(const Entry& entry, const std::vector<std::string>& segments) {
+bool RouteTable::matches(const Entry& entry, const std::vector<std::string>& segments) {
   size_t count = entry.segments.size();
   bool rest = entry.segments.back().kind == Segment::Kind::kRest;
   if (rest ? segments.size() < count : segments.size() != count) return false;
@@ -53,14 +53,14 @@ bool Router::matches(const Entry& entry, const std::vector<std::string>& segment
   return true;
 }
 
-bool Router::more_specific(const Entry& a, const Entry& b) {
+bool RouteTable::more_specific(const Entry& a, const Entry& b) {
   for (size_t i = 0; i < a.segments.size() && i < b.segments.size(); ++i) {
     if (a.segments[i].kind != b.segments[i].kind) return a.segments[i].kind < b.segments[i].kind;
   }
   return false;
 }
 
-Router::Match Router::match(std::string_view method, const std::vector<std::string>& segments) const {
+RouteTable::Match RouteTable::match(std::string_view method, const std::vector<std::string>& segments) const {
   Match result;
   const Entry* best = nullptr;
   bool best_is_exact = false;

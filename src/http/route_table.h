@@ -16,7 +16,7 @@
 
 namespace millrace::http {
 
-class Router {
+class RouteTable {
  public:
   // CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
   void add(Route route);

@@ -1,4 +1,4 @@
-#include "text/jinja/unicode.h"
+#include "text/jinja/code_points.h"
 
 #include "base/utf8.h"
 
