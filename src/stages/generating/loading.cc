@@ -30,6 +30,7 @@ namespace {
 constexpr std::size_t kMinPromptBytes = 64u << 10;
 
 std::string directory_name(const std::string& path) {
+  // "." and "model/" have no last component before this.
   std::filesystem::path clean = std::filesystem::absolute(path).lexically_normal();
   if (!clean.has_filename()) clean = clean.parent_path();
   return clean.extension() == ".gguf" ? clean.stem().string() : clean.filename().string();
@@ -50,6 +51,7 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
   facts.context_length = context_length(components.dir.config, options.context_length);
   facts.vocab_size = components.dir.config.vocab_size;
   facts.embedding_size = components.dir.config.hidden_size;
+  // Not refused at the start: the other endpoints work, and that of embeddings answers with this reason.
   if (options.pp > 1) facts.no_embeddings = "its layers are split over processes (--pp)";
   facts.created = std::time(nullptr);
   facts.has_chat_template = components.chat_template.has_value();
@@ -147,12 +149,15 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   const LayerRange layers = range.value_or(LayerRange{0, dir.config.layers});
   RETURN_IF_ERROR(check_activations(options, opened));
+  // Shared with the model: tensors that no kernel packs point into the files that it has mapped.
   auto store = std::make_shared<WeightStore>(std::move(opened));
   const auto report = [&progress](const char* what) {
     return [&progress, what](uint64_t done, uint64_t total) {
       progress(what, total ? static_cast<double>(done) / static_cast<double>(total) : 1.0);
     };
   };
+  // LoadOptions has plain pointers to the pool and to the cache. Both are declared before load_model() and outlive it;
+  // the model keeps neither.
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_info().usable_cpus);
   LoadOptions load{.pool = &pool, .progress = report("loading weights")};
   ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
@@ -167,6 +172,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, W
   // What was not packed is still on disk; without this the first requests would wait for its pages.
   RETURN_IF_ERROR(store->load_with_progress(report("loading weights")));
   if (options.check_weights) RETURN_IF_ERROR(store->check_finite(report("checking weights")));
+  // Last: weights that were refused above leave no cache that a later start would trust.
   if (cache) cache->save(report("writing the packed cache"));
   return model;
 }
@@ -228,6 +234,7 @@ Status check_memory_to_start(const ModelOptions& options, uint64_t bytes) {
   constexpr const char* kWanted =
       "wanted --quantize q8_0 or q4_0, a smaller model, or its layers on several hosts (docs/layers.md)";
   const MemoryInfo memory = memory_info();
+  // How much quantizing or a cache saves is known after the load alone, so nothing is refused on their account.
   const bool other_size = options.quantize != "none" || !options.packed_cache_dir.empty();
   if (other_size || bytes <= memory.available_bytes) return ok_status();
   if (bytes > memory.total_bytes) {
@@ -252,6 +259,7 @@ Result<std::shared_ptr<const Model>> load_weights(const ModelOptions& options, c
                                                   std::optional<LayerRange> layers) {
   if (starts_from_snapshot(options)) return load_start_weights(options, progress, layers);
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options.model));
+  // A range of layers reads a part of the files, whose size is no measure of it.
   if (!layers) RETURN_IF_ERROR(check_memory_to_start(options, store.total_bytes()));
   return load_weights(options, std::move(store), layers, progress, 1);
 }
@@ -272,6 +280,8 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     const std::string& path = given.empty() ? weights_folder(serving) : given;
     RETURN_IF_ERROR(check_weights_folder(serving, path));
     ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(path));
+    // From the cheapest check to the dearest: configurations of a few KiB, then sizes, then the frozen tensors' bytes.
+    // A wrong folder is refused before it takes memory from requests.
     RETURN_IF_ERROR(check_same_config(dir.config, config).with_prefix(path));
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
@@ -297,6 +307,7 @@ MakeLiveWeights make_live_weights_of(const ModelOptions& options, std::shared_pt
     ASSIGN_OR_RETURN(load.isa, kernels::resolve_isa());
     auto weights = std::make_unique<LiveWeights>(std::move(serving), load, frozen);
     RETURN_IF_ERROR(weights->check(tensors));
+    // By the announced sizes: no byte of the weights has been sent yet.
     uint64_t bytes = 0;
     for (const TensorSpec& tensor : tensors) bytes += tensor.size_bytes();
     RETURN_IF_ERROR(check_memory_for(bytes));
@@ -341,10 +352,12 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
     // A GGUF file names one end token, and a chat model may end its turn by another one.
     for (const int32_t id : end_tokens_by_name(*components.tokenizer)) components.eos_token_ids.push_back(id);
   }
+  // The files name mostly the same tokens.
   std::sort(components.eos_token_ids.begin(), components.eos_token_ids.end());
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
   components.facts = make_facts(options, served_name, components);
+  // Of these two an error is no reason not to serve: it becomes the message of the endpoint that needs the file.
   if (const Result<PoolingConfig> pooling = read_pooling_config(path); pooling.ok()) {
     components.facts.mean_pooling = pooling->mean;
     components.facts.normalizes = pooling->normalizes;
@@ -356,6 +369,8 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   }
   ASSIGN_OR_RETURN(components.facts.media, read_media_facts(path, components.dir.config));
   RETURN_IF_ERROR(find_dialects(options, components));
+  // A token stands for no more bytes than the longest one has, so a longer text has more tokens than the context. It is
+  // refused by its size, before a tokenizer spends time on it.
   components.max_prompt_bytes = std::max(kMinPromptBytes, static_cast<std::size_t>(components.facts.context_length) *
                                                               longest_token_bytes(*components.tokenizer));
   return components;

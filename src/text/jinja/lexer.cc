@@ -32,10 +32,12 @@ constexpr std::string_view kOperators[] = {"//", "**", "==", "!=", ">=", "<=", "
 
 class Lexer {
  public:
+  // source_ points into owned_, whose bytes may lie in the string object: a Lexer is neither copied nor moved.
   explicit Lexer(std::string source) : owned_(std::move(source)), source_(owned_) {}
 
   std::vector<Token> run() {
     while (at_ < source_.size()) text_until_tag();
+    // The parser looks ahead without asking where the tokens end: behind the last one it finds this one.
     push(TokenKind::kEnd);
     return std::move(tokens_);
   }
@@ -54,6 +56,7 @@ class Lexer {
 
   void push(TokenKind kind, std::string text = {}) { tokens_.push_back({kind, line_, std::move(text)}); }
 
+  // By code points, since Jinja2 skips what Python's \s matches, and that has the spaces of Unicode.
   // The bytes of whitespace from `from` on.
   size_t space_after(size_t from) const {
     size_t at = from;
@@ -86,6 +89,7 @@ class Lexer {
     size_t begin_size = sign == '-' || sign == '+' ? 3 : 2;
     if (tag == Tag::kComment) return comment(begin_size);
     if (tag == Tag::kBlock && raw(begin_size)) return;
+    // Before advance(), here and below: a token has the line on which it begins, and messages name that one.
     push(tag == Tag::kBlock ? TokenKind::kBlockBegin : TokenKind::kVariableBegin);
     advance(begin_size);
     inside(tag == Tag::kBlock);
@@ -128,10 +132,13 @@ class Lexer {
     }
     if (block && rest.substr(0, 1) == "+" && rest.substr(1, end.size()) == end) return 1 + end.size();
     if (rest.substr(0, end.size()) != end) return 0;
+    // "+" above keeps the line break behind a block. That behind a variable goes with "-" alone.
     bool newline = block && rest.substr(end.size(), 1) == "\n";  // trim_blocks
     return end.size() + (newline ? 1 : 0);
   }
 
+  // trim_blocks and "-" take the line break behind a tag along. The text behind it then starts a line although no line
+  // break stands before it, and lstrip_blocks has to know that for the next tag.
   void finish_tag(size_t size) {
     CHECK(size > 0);
     advance(size);
@@ -168,6 +175,7 @@ class Lexer {
       size_t close = name + 6 + space_after(name + 6);
       size_t size = tag_end_size(close, "%}", true);
       if (size == 0) continue;
+      // "{%- endraw %}" strips the data like any other block; the data itself is never read as tags.
       data(strip_before_tag(source_.substr(at_, begin - at_), Tag::kBlock, sign));
       finish_tag(close + size - at_);
       return true;
@@ -198,6 +206,7 @@ class Lexer {
 
   bool is_digit(size_t at) const { return at < source_.size() && source_[at] >= '0' && source_[at] <= '9'; }
 
+  // Python's literals (PEP 515), as Jinja2's lexer has them.
   // The end of a run of digits that single underscores may separate.
   size_t digits_end(size_t at) const {
     while (is_digit(at) || (at < source_.size() && source_[at] == '_' && is_digit(at + 1))) ++at;
@@ -231,6 +240,7 @@ class Lexer {
   bool integer() {
     size_t end = at_;
     char letter = at_ + 1 < source_.size() ? static_cast<char>(source_[at_ + 1] | 0x20) : ' ';
+    // 0x, 0o and 0b, in either case. A prefix without a digit behind it is the number 0 and a name.
     int base = source_[at_] != '0' ? 10 : letter == 'x' ? 16 : letter == 'o' ? 8 : letter == 'b' ? 2 : 10;
     auto is_base_digit = [&](size_t at) {
       if (at >= source_.size()) return false;
