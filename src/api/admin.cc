@@ -1,7 +1,7 @@
-// POST /abort_request, and the commands of api/admin_commands.h.
+// POST /abort_request, and the commands of api/command_routes.h.
 #include <nlohmann/json.hpp>
 
-#include "api/admin_commands.h"
+#include "api/command_routes.h"
 #include "api/fields.h"
 #include "api/routes.h"
 #include "api/weights.h"

@@ -8,7 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "api/admin_commands.h"
+#include "api/command_routes.h"
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"

@@ -1,5 +1,5 @@
 // The HTTP surface of a pipeline without a text terminal: POST /v1/pipeline, GET /v1/pipeline (its picture), the
-// commands of admin_commands.h, and /live, /ready, /health, /version, /metrics as everywhere. For users: docs/api.md.
+// commands of command_routes.h, and /live, /ready, /health, /version, /metrics as everywhere. For users: docs/api.md.
 //
 // Thread safety: add_pipeline_routes() before the server starts; handlers run on the threads that routes.h names.
 #pragma once

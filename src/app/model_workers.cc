@@ -6,7 +6,7 @@
 #include "app/model_source.h"
 #include "app/options.h"
 #include "app/range_processes.h"
-#include "app/transfer_links.h"
+#include "app/transfer_sockets.h"
 #include "base/nearest.h"
 #include "models/model_text.h"
 #include "pipeline/text_pipeline.h"

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "app/model_command_line.h"
-#include "app/transfer_links.h"
+#include "app/transfer_sockets.h"
 #include "base/cpu_info.h"
 #include "base/json.h"
 #include "control/event_socket.h"

@@ -16,7 +16,7 @@
 #include "base/status.h"
 #include "relay/descriptor.h"
 #include "relay/shm/layout.h"
-#include "relay/shm/memory.h"
+#include "relay/shm/shared_memory.h"
 #include "tensor/shared_bytes.h"
 
 namespace millrace::shm {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/status.h"
-#include "relay/shm/memory.h"
+#include "relay/shm/shared_memory.h"
 
 namespace millrace::shm {
 

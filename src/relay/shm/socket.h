@@ -15,7 +15,7 @@
 #include "base/status.h"
 #include "relay/instance_id.h"
 #include "relay/shm/layout.h"
-#include "relay/shm/memory.h"
+#include "relay/shm/shared_memory.h"
 
 namespace millrace::shm {
 

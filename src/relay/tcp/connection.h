@@ -25,7 +25,7 @@
 
 #include "base/status.h"
 #include "relay/session/secret.h"
-#include "relay/tcp/outgoing.h"
+#include "relay/tcp/outgoing_frame.h"
 
 namespace millrace::tcp {
 

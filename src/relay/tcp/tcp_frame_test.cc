@@ -10,7 +10,7 @@
 #include "relay/session/receive_pool.h"
 #include "relay/session/secret.h"
 #include "relay/tcp/address.h"
-#include "relay/tcp/outgoing.h"
+#include "relay/tcp/outgoing_frame.h"
 
 namespace millrace::tcp {
 namespace {

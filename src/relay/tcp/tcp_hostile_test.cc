@@ -7,7 +7,7 @@
 
 #include "relay/session/frame.h"
 #include "relay/tcp/limits.h"
-#include "relay/tcp/outgoing.h"
+#include "relay/tcp/outgoing_frame.h"
 #include "relay/tcp/tcp_relay.h"
 #include "relay/testing/fixture.h"
 #include "relay/testing/tcp_proxy.h"

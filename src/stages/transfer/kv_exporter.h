@@ -26,10 +26,10 @@
 #include "stages/transfer/kv_sender.h"
 #include "stages/transfer/limits.h"
 #include "stages/transfer/part_buffers.h"
-#include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
 #include "stages/transfer/transfer_links.h"
+#include "stages/transfer/transfer_tombstones.h"
 
 namespace millrace::transfer {
 

@@ -23,10 +23,10 @@
 
 #include "stages/replica_router.h"
 #include "stages/transfer/kv_receiver.h"
-#include "stages/transfer/tombstones.h"
 #include "stages/transfer/transfer_counters.h"
 #include "stages/transfer/transfer_env.h"
 #include "stages/transfer/transfer_links.h"
+#include "stages/transfer/transfer_tombstones.h"
 
 namespace millrace::transfer {
 

@@ -1,4 +1,4 @@
-#include "app/transfer_links.h"
+#include "app/transfer_sockets.h"
 
 #include <unistd.h>
 

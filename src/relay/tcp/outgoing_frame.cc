@@ -1,4 +1,4 @@
-#include "relay/tcp/outgoing.h"
+#include "relay/tcp/outgoing_frame.h"
 
 #include <algorithm>
 #include <array>

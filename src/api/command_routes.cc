@@ -1,4 +1,4 @@
-#include "api/admin_commands.h"
+#include "api/command_routes.h"
 
 #include <fmt/format.h>
 

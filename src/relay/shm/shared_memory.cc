@@ -1,4 +1,4 @@
-#include "relay/shm/memory.h"
+#include "relay/shm/shared_memory.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
