@@ -4,6 +4,7 @@
 // likes.
 //
 // AnswerShare is one answer's part of it; its last holder (Reply, or the http::Response of its body) gives it back.
+// Owner: ApiState has the one AnswerMemory; shares refer to it by a shared_ptr to that state.
 // Thread safety: AnswerMemory any thread; an AnswerShare one thread at a time.
 #pragma once
 

@@ -1,7 +1,7 @@
 // The pictures, videos and audios in the messages of a request, decoded from base64 and with their headers read, so
 // that the rows which they become are known and what cannot be served is refused before anything is decoded further.
 //
-// Thread safety: a reader is one thread's.
+// Owner: the handler that reads the request, on its stack. Thread safety: that handler's thread alone.
 #pragma once
 
 #include <initializer_list>

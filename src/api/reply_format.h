@@ -1,6 +1,7 @@
 // ReplyFormat: how an endpoint family writes its JSON, and what it may know of a choice.
 //
-// Thread safety: a format belongs to one Reply, which calls it under its mutex.
+// Owner: one Reply has its format. EventWriter lies on the stack of the Reply's function that writes.
+// Thread safety: the Reply calls both under its mutex.
 #pragma once
 
 #include <cstdint>

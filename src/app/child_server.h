@@ -1,7 +1,8 @@
 // ChildServer: loads and runs the one server of a child process on a thread of its own, because the main thread waits
 // for signals. Server has run(), which returns after stop().
 //
-// Thread safety: all functions on the main thread.
+// Owner: the command of a range of layers (range.cc), on its stack; the destructor joins the thread.
+// Thread safety: all functions on the main thread; `load` and the server run on the other one.
 #pragma once
 
 #include <atomic>

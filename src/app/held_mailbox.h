@@ -1,4 +1,5 @@
 // An inbox or an outbox with the ZeroMQ context that it lives in, for sockets outside a pipeline's network.
+// Owner: the links that were opened with it (transfer_sockets.h, range_processes.h). The context outlives its socket.
 // Thread safety: as the mailbox's.
 #pragma once
 

@@ -1,4 +1,5 @@
-// millrace pull, list, show and rm: models of a hub by name, and the cache that holds them. Thread safety: one thread.
+// millrace pull, list, show and rm: models of a hub by name, and the cache that holds them. Owner: the
+// program's command line (program.cc). Thread safety: the main thread.
 #pragma once
 
 #include <optional>

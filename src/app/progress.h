@@ -1,5 +1,5 @@
-// The progress of loading and of pulling a model: a bar on a terminal, plain lines elsewhere. Thread safety: one thread
-// for each.
+// The progress of loading and of pulling a model: a bar on a terminal, plain lines elsewhere. Owner: the command that
+// waits for the model, on its stack. Thread safety: one thread.
 #pragma once
 
 #include <cstdio>

@@ -1,5 +1,5 @@
 // The progress of a pull: a bar on a terminal, a line for each quarter elsewhere; notes
-// between. Thread safety: any thread, under its lock.
+// between. Owner: the command that pulls, on its stack. Thread safety: update() and note() from any thread of the pull.
 #pragma once
 
 #include <chrono>

@@ -3,7 +3,7 @@
 // Widths are counted in code points: names with characters of two columns are shown wider than they are counted, and
 // the terminal cuts them (the command turns wrapping off).
 //
-// Thread safety: none.
+// Owner: the function that draws a frame (top_frame.cc), on its stack. Thread safety: that thread alone.
 #pragma once
 
 #include <deque>

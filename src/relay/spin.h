@@ -11,7 +11,7 @@
 //     kCrowdedPauseUs, doubled up to kCrowdedMaxUs while it stays so.
 //   - With one processor there is none.
 //
-// Thread safety: one thread's.
+// Owner: the loop of the thread that waits, which alone calls it.
 #pragma once
 
 #include <cstdint>

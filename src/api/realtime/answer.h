@@ -1,6 +1,7 @@
 // RealtimeAnswer: one response of a session, between the session, which asks for it, and the format, which writes its
 // events while the engine makes it.
 //
+// Owner: the session and the format together (shared_ptr).
 // Thread safety: `facts` are constant, `cancel_reason` is any thread's. The rest is the format's, under its Reply's
 // lock, until the stream has ended; then the session's.
 #pragma once

@@ -4,7 +4,7 @@
 // Pictures and audio are kept as a request has them (PromptItem), checked when they came, and are the same bytes in
 // every response that is made of the conversation.
 //
-// Thread safety: under the session's lock.
+// Owner: a RealtimeSession. Thread safety: under the session's lock.
 #pragma once
 
 #include <cstddef>

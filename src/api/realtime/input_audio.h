@@ -3,7 +3,7 @@
 // Without a detector it holds what was appended until it is committed or cleared. With one, what comes before a turn is
 // dropped but for the padding, so a silent line holds nothing that grows.
 //
-// Thread safety: under the session's lock.
+// Owner: a RealtimeSession. Thread safety: under the session's lock.
 #pragma once
 
 #include <cstdint>

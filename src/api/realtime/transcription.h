@@ -1,6 +1,7 @@
 // Transcripts of what the client speaks: how a session wants them (`transcription` of its input audio), and the events
 // of one, which is a request beside the responses.
 //
+// Owner: a Reply has its TranscriptFormat; that one and the session share the Transcript.
 // Thread safety: TranscriptFormat is its Reply's, under whose lock it writes to the Transcript; the session reads that
 // when the stream has ended. The rest: free functions.
 #pragma once

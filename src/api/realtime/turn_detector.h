@@ -4,7 +4,7 @@
 // with kLoudFrames loud frames in a row, at the first of them, so a click begins nothing; it ends when frames of
 // `silence_ms` in a row are not loud. The result does not depend on how the samples are cut into calls.
 //
-// Thread safety: one thread at a time.
+// Owner: a session's InputAudio. Thread safety: under the session's lock.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 // Byte `offset` of the run lies in one of the parts; fill() returns where the next bytes are, range by range. Empty
 // parts take no place. The map does not keep the parts alive.
 //
+// Owner: the put or the frame whose bytes it maps (session/put.h, session/channel.h), which keeps the parts alive.
 // Thread safety: const functions from any thread.
 #pragma once
 

@@ -4,7 +4,8 @@
 // Kept: at most max_kept_bytes, the oldest go first, none longer than kKeepMs. A block is handed out as it was left,
 // and all of it is written before it is read.
 //
-// Thread safety: all functions; a block may come back on any thread, also when the pool is gone.
+// Owner: the relay's Reader. Thread safety: all functions from any thread; a block may come back on any thread, also
+// when the pool is gone.
 #pragma once
 
 #include <cstddef>

@@ -5,6 +5,7 @@
 // and not listened to again, but its connection stays: as long as it lives it may hold bytes, and only EPOLLHUP shows
 // that it does not.
 //
+// Owner: the shared-memory relay (shm_relay.cc), whose table, writer and poller it refers to.
 // Thread safety: the relay's loop alone, after make().
 #pragma once
 

@@ -6,6 +6,7 @@
 //
 // A get that took its hold counts as one of the put's readers, however it ends then. One that failed before does not.
 //
+// Owner: the shared-memory relay (shm_relay.cc), whose table and poller it refers to.
 // Thread safety: get() and monitor() from any thread; the rest is the loop's. `gone` is called by the loop, without a
 // lock.
 #pragma once

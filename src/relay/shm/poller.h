@@ -1,5 +1,6 @@
 // Poller: epoll, with events identified by the ids that they were added with, and a bell that any thread rings.
 //
+// Owner: the shared-memory relay (shm_relay.cc); Acceptor and Fetcher refer to it.
 // Thread safety: ring(), add(), change() and remove() from any thread; wait() by one.
 #pragma once
 

@@ -9,6 +9,7 @@
 // again only when no hold table of a living reader that its put is for names its generation. A reader that is gone
 // holds nothing, and what it held counts as released; the put then ends with kUnavailable instead of OK.
 //
+// Owner: the shared-memory relay (shm_relay.cc), whose OpTable it refers to.
 // Thread safety: all functions from any thread. Ends are reported to the OpTable without our lock.
 #pragma once
 
