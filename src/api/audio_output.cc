@@ -12,6 +12,7 @@
 namespace millrace::api {
 
 int64_t audio_tokens(const SpeechFacts& facts, std::size_t samples) {
+  CHECK(facts.sample_rate > 0);
   return std::llround(static_cast<double>(samples) * facts.frame_rate / facts.sample_rate);
 }
 

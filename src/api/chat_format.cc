@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/status.h"
 
 namespace millrace::api {
 namespace {
@@ -46,6 +47,7 @@ void ChatFormat::opening(const ChoiceState& choice, EventWriter& out) {
 }
 
 void ChatFormat::events(const ChoiceState& choice, EventWriter& out) {
+  CHECK(std::cmp_less(choice.index, outputs_.size()));
   ChatOutput& output = outputs_[static_cast<std::size_t>(choice.index)];
   std::vector<std::string> deltas = output.deltas(choice.events, choice.finish.has_value());
   const bool content = deltas.empty() && (!choice.text.empty() || (shown_.logprobs && !choice.logprobs.empty()) ||

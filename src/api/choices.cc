@@ -3,6 +3,7 @@
 #include <random>
 
 #include "base/rng.h"
+#include "base/status.h"
 
 namespace millrace::api {
 namespace {
@@ -25,6 +26,7 @@ uint64_t seed_of_choice(uint64_t seed, std::size_t k) {
 std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::span<const SamplingFields> sampling,
                                            const RequestFields& fields, std::size_t choices_per_prompt) {
   CHECK(sampling.size() == 1 || sampling.size() == prompts.size());
+  CHECK(!prompts.empty() && choices_per_prompt > 0);
   std::vector<GenerateRequest> out;
   out.reserve(prompts.size() * choices_per_prompt);
   for (std::size_t i = 0; i < prompts.size(); ++i) {
@@ -54,6 +56,7 @@ Status check_choice_count(std::size_t prompts, std::size_t choices_per_prompt, s
 }
 
 Status check_prompt_volume(std::size_t body_bytes, std::size_t choices_per_prompt, std::string_view field) {
+  CHECK(choices_per_prompt > 0);
   if (choices_per_prompt == 1 || body_bytes <= kMaxPromptVolumeBytes / choices_per_prompt) return ok_status();
   return invalid_argument("{} is {} with a body of {} bytes; wanted at most {} bytes of prompts in all choices", field,
                           choices_per_prompt, body_bytes, kMaxPromptVolumeBytes);

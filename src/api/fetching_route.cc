@@ -5,6 +5,7 @@
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "base/status.h"
 
 namespace millrace::api {
 namespace {
@@ -26,6 +27,7 @@ class FetchingCall : public std::enable_shared_from_this<FetchingCall> {
 
  private:
   void fetch() {
+    CHECK(context_.media_fetcher != nullptr);  // else MediaUrls has refused
     const auto fetch = std::make_shared<MediaFetch>(
         urls_.take_missing(), [call = shared_from_this()](const auto& done, const Status& status) {
           call->context_.server.post_aside([call, done, status] { call->on_fetched(*done, status); });

@@ -1,7 +1,7 @@
 // Gather: the results of several calls to the engine for one HTTP request. They come on any thread; when the last one
 // is there, the request goes on on the HTTP thread, or is answered with an error.
 //
-// Shared by the calls (shared_ptr). Thread safety: any thread.
+// Owner: the calls together (shared_ptr), then the HTTP thread's last task. Thread safety: any thread.
 #pragma once
 
 #include <cstddef>
@@ -13,6 +13,7 @@
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "base/status.h"
 #include "http/server.h"
 
 namespace millrace::api {
@@ -24,12 +25,15 @@ class Gather : public std::enable_shared_from_this<Gather<T>> {
 
   // At least one result.
   Gather(http::Server& server, http::ResponderPtr responder, std::size_t count, Done done)
-      : server_(server), responder_(std::move(responder)), done_(std::move(done)), results_(count), missing_(count) {}
+      : server_(server), responder_(std::move(responder)), done_(std::move(done)), results_(count), missing_(count) {
+    CHECK(count > 0);  // else no result would ever end it
+  }
 
   // Once for each index.
   void on_result(std::size_t index, Result<T> result) {
     {
       std::lock_guard lock(mutex_);
+      CHECK(index < results_.size() && missing_ > 0);
       if (result.ok()) {
         results_[index] = std::move(result).value();
       } else {

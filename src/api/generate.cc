@@ -8,6 +8,7 @@
 #include "api/logprobs.h"
 #include "api/reply.h"
 #include "api/routes.h"
+#include "base/status.h"
 
 namespace millrace::api {
 namespace {
@@ -55,6 +56,7 @@ class GenerateFormat : public ReplyFormat {
 
  private:
   void append_choice(std::string& out, const ChoiceState& choice) const {
+    CHECK(std::cmp_less(choice.index, ids_.size()));
     out += "{\"text\":";
     json_append_string(out, choice.text);
     fmt::format_to(std::back_inserter(out),

@@ -7,6 +7,7 @@
 namespace millrace::api {
 
 Status LiveRequests::add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply) {
+  CHECK(reply != nullptr);
   std::lock_guard lock(mutex_);
   for (const Name& name : names) {
     if (names_.count(name.text)) {

@@ -29,7 +29,9 @@ MediaFetch::MediaFetch(std::vector<FetchedMedia> files, Done done)
     : files_(std::move(files)),
       done_(std::move(done)),
       deadline_(std::chrono::steady_clock::now() + kMediaFetchTime),
-      missing_(files_.size()) {}
+      missing_(files_.size()) {
+  CHECK(!files_.empty() && done_ != nullptr);
+}
 
 MediaFetch::~MediaFetch() {
   if (all_bytes_ != nullptr) all_bytes_->fetch_sub(bytes_.load());
@@ -58,6 +60,7 @@ Status MediaFetcher::check(const std::string& url) const {
 
 Status MediaFetcher::start(const std::shared_ptr<MediaFetch>& fetch) {
   const std::size_t count = fetch->files_.size();
+  CHECK(fetch->all_bytes_ == nullptr);  // a fetch is started once
   fetch->all_bytes_ = bytes_;
   for (const FetchedMedia& file : fetch->files_) RETURN_IF_ERROR(take_bytes(*fetch, file.bytes.size()));
   {
@@ -104,6 +107,7 @@ void MediaFetcher::run() {
 
 void MediaFetcher::work(const std::shared_ptr<MediaFetch>& fetch, std::size_t index) {
   if (fetch->cancelled_) return;
+  CHECK(index < fetch->files_.size());
   FetchedMedia& file = fetch->files_[index];
   const Status status = get(*fetch, file).with_prefix(file.name);
   if (stopped_ || (status.ok() && --fetch->missing_ > 0)) return;
@@ -132,6 +136,7 @@ Status MediaFetcher::get(MediaFetch& fetch, FetchedMedia& file) {
 }
 
 Status MediaFetcher::decode(MediaFetch& fetch, FetchedMedia& file) {
+  CHECK(options_.videos);  // a video for another model is refused before it is fetched
   const auto cancelled = [&] { return fetch.cancelled_ || stopped_; };
   while (!decoders_.try_acquire_for(std::chrono::milliseconds(100))) {
     if (cancelled()) return Status(StatusCode::kCancelled, "the client went away");

@@ -81,6 +81,7 @@ Result<MediaRoot> MediaRoot::open(const std::string& folder) {
 }
 
 Result<std::string> MediaRoot::path_of(std::string_view url) const {
+  CHECK(is_open());
   std::string_view rest = url.substr(std::min(kScheme.size(), url.size()));
   if (rest.starts_with("//localhost/")) rest.remove_prefix(std::string_view("//localhost").size());
   if (rest.starts_with("///")) rest.remove_prefix(2);

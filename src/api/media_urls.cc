@@ -58,10 +58,14 @@ Status MediaUrls::check_complete() {
 }
 
 std::vector<FetchedMedia> MediaUrls::take_missing() {
+  CHECK(wanted_ && !missing_.empty());
   wanted_ = false;
   return std::exchange(missing_, {});
 }
 
-void MediaUrls::set_fetched(std::vector<FetchedMedia> files) { fetched_ = std::move(files); }
+void MediaUrls::set_fetched(std::vector<FetchedMedia> files) {
+  CHECK(fetched_.empty() && missing_.empty());
+  fetched_ = std::move(files);
+}
 
 }  // namespace millrace::api

@@ -8,6 +8,7 @@
 #include "api/fields.h"
 #include "api/logprobs.h"
 #include "api/prompt_preview.h"
+#include "base/status.h"
 #include "text/tools/output_event.h"
 
 namespace millrace::api {
@@ -31,14 +32,18 @@ Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<
       responder_(std::move(responder)),
       format_(std::move(format)),
       options_(options),
-      memory_(std::make_shared<AnswerShare>(std::shared_ptr<AnswerMemory>(state_, &state_->answers))) {}
+      memory_(std::make_shared<AnswerShare>(std::shared_ptr<AnswerMemory>(state_, &state_->answers))) {
+  CHECK(options_.best <= options_.choices_per_prompt);
+}
 
 Reply::~Reply() { leave(); }
 
 void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
                   std::vector<std::string> echo) {
+  CHECK(!requests.empty() && requests.size() % options_.choices_per_prompt == 0);
   auto self = shared_from_this();
   std::lock_guard submitting(submit_mutex_);
+  CHECK(choices_.empty());  // called once
   choices_ = std::vector<Choice>(requests.size());
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     choices_[i].reply = this;
@@ -313,6 +318,7 @@ void Reply::end_stream() {
 }
 
 void Reply::write_end(std::string& out) {
+  CHECK(ended_ && choices_.front().state.finish);
   note_end(reason_name(choices_.front().state.finish->reason));
   if (options_.include_usage) out += "data: " + format_->usage(total_usage()) + "\n\n";
   out += format_->last_event();

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "base/json.h"
+#include "base/status.h"
 
 namespace millrace::api {
 
@@ -22,8 +23,10 @@ std::string& EventWriter::begin(std::string_view event) {
 }
 
 void EventWriter::end() {
+  CHECK(begin_ <= out_.size());
   largest_ = std::max(largest_, out_.size() - begin_);
   if (!member_.empty()) {
+    CHECK(out_.back() == '}');
     out_.pop_back();  // the object's '}'
     out_ += member_;
     out_ += '}';
@@ -57,6 +60,7 @@ std::string openai_head(std::string_view object, std::string_view id, std::strin
 }
 
 Status check_not_aborted(const ChoiceState& choice, std::string_view what) {
+  CHECK(choice.finish);
   if (choice.finish->reason != wire::FinishReason::kAborted) return ok_status();
   return error(StatusCode::kCancelled, "the request was aborted before its {} was complete", what);
 }

@@ -32,6 +32,7 @@ RequestMetrics::RequestMetrics(Metrics& metrics)
 }
 
 void RequestMetrics::next_chunk(double seconds, int32_t tokens) {
+  CHECK(tokens > 0);
   inter_token_.observe(seconds);
   for (int32_t i = 1; i < tokens; ++i) inter_token_.observe(0);
 }

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <utility>
 
+#include "base/status.h"
+
 namespace millrace::api {
 namespace {
 
@@ -11,6 +13,7 @@ constexpr double kNanoseconds = 1e9;
 
 // Everyone who draws by the trace's id draws the same; 52 bits are exact in a double.
 bool is_drawn(const std::string& trace_id, double share) {
+  CHECK(trace_id.size() == 32);
   const auto bits = static_cast<double>(std::stoull(trace_id.substr(19), nullptr, 16));
   return bits < share * static_cast<double>(uint64_t{1} << 52);
 }
@@ -36,6 +39,7 @@ Span part_of(const Span& request, const char* name, double from_seconds, double 
 
 // The wait for KV pages of another server.
 Span transfer_of(const Span& request, const wire::Usage& usage, double from_seconds, double to_seconds) {
+  CHECK(usage.transfer);
   Span span = part_of(request, "kv_transfer", from_seconds, to_seconds);
   span.attributes = {{"millrace.kv_transfer.bytes", static_cast<int64_t>(usage.transfer->bytes)},
                      {"millrace.kv_transfer.tokens", int64_t{usage.transferred_tokens}},

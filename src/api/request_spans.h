@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "api/request_log.h"
+#include "base/status.h"
 #include "base/trace_context.h"
 #include "http/span_exporter.h"
 
@@ -30,7 +31,9 @@ struct ServerSpan {
 class RequestSpans {
  public:
   RequestSpans(std::shared_ptr<http::SpanExporter> exporter, double share)
-      : exporter_(std::move(exporter)), share_(share) {}
+      : exporter_(std::move(exporter)), share_(share) {
+    CHECK(exporter_ != nullptr && share_ >= 0 && share_ <= 1);
+  }
 
   // Of a request that was accepted so long ago; nothing where it is not recorded.
   std::optional<ServerSpan> begin(const http::RequestLabel& request, double seconds_ago) const;

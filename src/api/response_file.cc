@@ -93,7 +93,11 @@ void ResponseFile::write_main() {
       if (waiting_.empty()) return;
       change = std::move(waiting_.front());
       waiting_.pop_front();
-      if (const Row* row = std::get_if<Row>(&change)) waiting_bytes_ -= row->body.size() + row->input.size();
+      if (const Row* row = std::get_if<Row>(&change)) {
+        const std::size_t bytes = row->body.size() + row->input.size();
+        CHECK(waiting_bytes_ >= bytes);
+        waiting_bytes_ -= bytes;
+      }
     }
     write(change);
   }

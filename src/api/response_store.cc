@@ -105,6 +105,7 @@ void ResponseStore::keep(StoredResponsePtr response, const std::vector<std::stri
 }
 
 void ResponseStore::list(StoredResponsePtr response, std::vector<std::string> items, int64_t expires_at) {
+  CHECK(!entries_.contains(response->id));  // keep() has dropped the one before it
   oldest_first_.emplace(response->number, response->id);
   for (const std::string& item : items) by_item_.insert_or_assign(item, response->id);
   std::string id = response->id;
@@ -116,12 +117,13 @@ void ResponseStore::drop(Entries::iterator entry) {
     const auto found = by_item_.find(item);
     if (found != by_item_.end() && found->second == entry->first) by_item_.erase(found);
   }
-  oldest_first_.erase(entry->second.response->number);
+  CHECK(oldest_first_.erase(entry->second.response->number) == 1);
   if (file_) file_->drop(entry->second.response->number);
   entries_.erase(entry);
 }
 
 void ResponseStore::drop_as(Entries::iterator entry, Gone gone) {
+  CHECK(gone != Gone::kUnknown);  // it would be no reason
   gone_.insert_or_assign(entry->first, gone);
   gone_oldest_first_.push_back(entry->first);
   drop(entry);
@@ -134,6 +136,7 @@ void ResponseStore::drop_as(Entries::iterator entry, Gone gone) {
 void ResponseStore::drop_excess(int64_t now_s) {
   while (!oldest_first_.empty()) {
     const auto oldest = entries_.find(oldest_first_.begin()->second);
+    CHECK(oldest != entries_.end());
     const bool full = entries_.size() > kMaxStoredResponses || by_item_.size() > kMaxStoredItems ||
                       counted_->total.load(std::memory_order_relaxed) > max_bytes_;
     const bool expired = oldest->second.expires_at <= now_s;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "api/audio_output.h"
+#include "base/status.h"
 
 namespace millrace::api {
 
@@ -30,6 +31,7 @@ void SpeechFormat::write(std::string_view bytes, EventWriter& out) const {
 
 Status SpeechFormat::audio(std::span<const float> samples, EventWriter& out) {
   samples_ += samples.size();
+  CHECK(stream_);  // other formats get all samples in finish()
   Result<std::string> bytes = stream_->write(samples);
   if (!bytes.ok()) return error(StatusCode::kInternal, "the audio of the answer: {}", bytes.status().message());
   write(*bytes, out);

@@ -36,12 +36,14 @@ Status make_file(const std::string& path) {
 }  // namespace
 
 SqliteStatement& SqliteStatement::bind(int at, std::string_view text) {
-  sqlite3_bind_text64(statement_.get(), at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
+  // Other errors come with step(); this one is a statement with fewer parameters.
+  CHECK(sqlite3_bind_text64(statement_.get(), at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8) !=
+        SQLITE_RANGE);
   return *this;
 }
 
 SqliteStatement& SqliteStatement::bind(int at, int64_t number) {
-  sqlite3_bind_int64(statement_.get(), at, number);
+  CHECK(sqlite3_bind_int64(statement_.get(), at, number) == SQLITE_OK);
   return *this;
 }
 
@@ -55,6 +57,7 @@ Result<bool> SqliteStatement::step() {
 Status SqliteStatement::run() { return step().status(); }
 
 std::string SqliteStatement::text(int column) const {
+  CHECK(column >= 0 && column < sqlite3_column_count(statement_.get()));
   const auto* bytes = reinterpret_cast<const char*>(sqlite3_column_text(statement_.get(), column));
   return bytes == nullptr
              ? ""

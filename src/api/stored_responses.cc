@@ -13,6 +13,7 @@
 #include "api/routes.h"
 #include "api/stored_input.h"
 #include "base/ordered_json.h"
+#include "base/status.h"
 
 namespace millrace::api {
 namespace {
@@ -111,6 +112,7 @@ Status list_items(ApiContext& /*context*/, const http::Request& request, const S
 }
 
 http::Handler stored_route(ApiContext& context, StoredHandler handle) {
+  CHECK(handle != nullptr);
   return [&context, handle](const http::RequestPtr& request, const http::ResponderPtr& responder) {
     const std::string_view id = request->param("id");
     const ResponseStore& store = context.state->responses;

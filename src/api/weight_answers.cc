@@ -91,6 +91,7 @@ Status read_label(const Json& body, const char* key, std::string& label) {
 
 void add_weight_route(http::Server& server, WeightControl& weights, const char* method, const char* pattern,
                       WeightHandler handle) {
+  CHECK(handle != nullptr);
   server.add_route({.method = method,
                     .pattern = pattern,
                     .access = http::Access::kAdmin,

@@ -5,6 +5,7 @@
 #include "api/realtime/server_events.h"
 #include "api/realtime/turn_detection_fields.h"
 #include "api/reply_format.h"
+#include "base/status.h"
 
 namespace millrace::api {
 
@@ -18,6 +19,7 @@ RealtimeItem RealtimeAnswer::placeholder() const {
 }
 
 RealtimeItem& RealtimeAnswer::open(RealtimeItem::Kind kind) {
+  CHECK(!is_open);
   RealtimeItem item = placeholder();
   if (!items.empty()) item.id = make_id("item_");
   item.kind = kind;
@@ -27,6 +29,7 @@ RealtimeItem& RealtimeAnswer::open(RealtimeItem::Kind kind) {
 
 void RealtimeAnswer::close(const std::string& item_status) {
   if (!std::exchange(is_open, false)) return;
+  CHECK(!items.empty());
   RealtimeItem& item = items.back();
   item.status = item_status;
   item.parts.push_back({std::exchange(text, {}), {}});

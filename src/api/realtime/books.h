@@ -1,6 +1,7 @@
 // RealtimeBooks: how many sessions are open and what they hold, all together. SessionShare is one session's part, which
 // is released with it.
 //
+// Owner: the route (realtime_route.cc) and its sessions share the one RealtimeBooks; a session has its SessionShare.
 // Thread safety: RealtimeBooks any thread; a SessionShare under its session's lock.
 #pragma once
 
@@ -29,6 +30,7 @@ class SessionShare {
  public:
   // nullptr: kMaxRealtimeSessions are open.
   static std::unique_ptr<SessionShare> take(std::shared_ptr<RealtimeBooks> books) {
+    CHECK(books != nullptr);
     if (books->sessions.fetch_add(1) < kMaxRealtimeSessions)
       return std::unique_ptr<SessionShare>(new SessionShare(books));
     books->sessions.fetch_sub(1);

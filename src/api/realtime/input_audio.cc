@@ -57,6 +57,7 @@ Status InputAudio::append(std::string_view bytes, std::vector<Event>& events) {
 }
 
 void InputAudio::apply(const TurnDetector::Change& change, std::vector<Event>& events) {
+  CHECK(detector_ && change.sample >= 0);
   const int64_t sample = origin_ + change.sample;
   if (change.speaks) {
     drop_before(sample - padding_);
@@ -74,6 +75,7 @@ void InputAudio::drop_before(int64_t sample) {
   const int64_t count = std::clamp<int64_t>(sample - begin_, 0, static_cast<int64_t>(samples_.size()));
   samples_.erase(samples_.begin(), samples_.begin() + count);
   begin_ += count;
+  CHECK(begin_ <= end());
 }
 
 Result<std::string> InputAudio::commit() {
@@ -95,6 +97,7 @@ void InputAudio::clear() {
 void InputAudio::detect(const std::optional<TurnDetection>& detection) {
   detector_.reset();
   if (!detection) return;
+  CHECK(detection->prefix_padding_ms >= 0 && detection->silence_duration_ms > 0);
   detector_.emplace(kRealtimeRate, detection->threshold, detection->silence_duration_ms);
   padding_ = detection->prefix_padding_ms * kSamplesPerMs;
   origin_ = end();

@@ -8,6 +8,7 @@
 #include "api/realtime/realtime_format.h"
 #include "api/realtime/realtime_session.h"
 #include "api/realtime/server_events.h"
+#include "base/status.h"
 #include "media/data_url.h"
 
 namespace millrace::api {
@@ -36,6 +37,7 @@ Status RealtimeSession::append_audio(const Json& event) {
 }
 
 Status RealtimeSession::on_turn(const InputAudio::Event& event) {
+  CHECK(config_.turn_detection);  // without it there is no detector
   if (event.speaks) turn_id_ = make_id("item_");
   nlohmann::ordered_json change = server_event(event.speaks ? "input_audio_buffer.speech_started"  //
                                                             : "input_audio_buffer.speech_stopped");
@@ -147,6 +149,7 @@ Status RealtimeSession::create_response(const Json& event) {
 }
 
 Status RealtimeSession::respond(ResponseFields fields) {
+  CHECK(!answer_);  // one at a time
   if (draining_) return error(StatusCode::kUnavailable, "the server stops");
   const ModelFacts& model = context_.engine.model();
   ASSIGN_OR_RETURN(RealtimeRequest request, make_realtime_request(conversation_, fields.config, model));

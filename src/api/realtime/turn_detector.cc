@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/status.h"
+
 namespace millrace::api {
 namespace {
 
@@ -12,6 +14,7 @@ constexpr double kFullScale = 32768;
 }  // namespace
 
 double loud_level(double threshold) {
+  CHECK(threshold >= 0 && threshold <= 1);
   return std::pow(10, (kQuietestDb + (kLoudestDb - kQuietestDb) * threshold) / 20);
 }
 
@@ -19,6 +22,7 @@ TurnDetector::TurnDetector(int rate, double threshold, int64_t silence_ms)
     : frame_size_(static_cast<std::size_t>(rate) * kFrameMs / 1000),
       level_(loud_level(threshold)),
       quiet_frames_(std::max<int64_t>(1, (silence_ms + kFrameMs - 1) / kFrameMs)) {
+  CHECK(frame_size_ > 0 && silence_ms >= 0);
   frame_.reserve(frame_size_);
 }
 
