@@ -23,7 +23,7 @@ inline uint64_t hash_bytes(std::string_view text) {
   const char* p = text.data();
   size_t left = text.size();
   while (left > 8) {
-    uint64_t word;
+    uint64_t word = 0;
     std::memcpy(&word, p, 8);
     seed = hash_mix(seed ^ word, kB);
     p += 8;

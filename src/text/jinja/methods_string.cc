@@ -16,6 +16,7 @@ size_t width_of(Int value) { return value < 0 ? 0 : static_cast<size_t>(value > 
 
 Value list_of(std::vector<MarkedString> parts) {
   std::vector<Value> items;
+  items.reserve(parts.size());
   for (MarkedString& part : parts) items.push_back(Value::string(std::move(part)));
   return make_list(std::move(items));
 }

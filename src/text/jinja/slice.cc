@@ -81,7 +81,7 @@ Value slice_value(const Value& object, const SliceBounds& bounds, Budget& budget
 }
 
 std::optional<Value> index_value(const Value& object, Int index) {
-  Int size;
+  Int size = 0;
   bool list = object.is(Kind::kList) || object.is(Kind::kTuple);
   if (list) {
     size = static_cast<Int>(object.as<SequenceObject>().items.size());

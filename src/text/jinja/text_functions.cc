@@ -45,6 +45,7 @@ std::vector<MarkedString> split_space(const MarkedString& source, int64_t limit,
     }
   }
   std::vector<MarkedString> out;
+  out.reserve(words.size());
   for (const auto& [begin, end] : words) out.push_back(source.range(begin, end));
   return out;
 }
