@@ -14,8 +14,8 @@
 // not answer proves nothing; a stage that stays silent loses its lease, and its requests with that.
 //
 // Not found, so that the deadline ends such a request: what a stage sent to one that works on the request already, when
-// the sender has forgotten that it did so (loop::kTombstoneMs after it was done); and all chunks of a full window behind
-// others that arrived, since reports have no counts.
+// the sender has forgotten that it did so (loop::kTombstoneMs after it was done); and all chunks of a full window
+// behind others that arrived, since reports have no counts.
 //
 // Owner: the coordinator. Thread safety: none.
 #pragma once
