@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <random>
 
 #include "wire/limits.h"
@@ -175,18 +173,14 @@ TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {
 
 // tests/oracles/wire_frames.py writes the same messages with python3-msgpack.
 TEST(Codec, FramesEqualTheOraclesBytes) {
-  const std::string folder = std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/";
-  const std::vector<std::pair<std::string, Message>> cases = {
-      {"abort_request", AbortRequest{ReqId{7}}}, {"chunk_batch_tokens", sample_batch()},
-      {"chunk_batch_text", sample_text()},       {"stage_status", sample_status()},
-      {"admin_request", sample_admin_request()}, {"admin_reply", sample_reply()},
-  };
-  for (const auto& [name, message] : cases) {
-    std::ifstream file(folder + name + ".msgpack", std::ios::binary);
-    ASSERT_TRUE(file) << folder << name;
-    const std::string golden((std::istreambuf_iterator<char>(file)), {});
-    EXPECT_EQ(bytes_of(message), golden) << name;
-  }
+  testing::expect_golden_frames({
+      {"abort_request", AbortRequest{ReqId{7}}},
+      {"chunk_batch_tokens", sample_batch()},
+      {"chunk_batch_text", sample_text()},
+      {"stage_status", sample_status()},
+      {"admin_request", sample_admin_request()},
+      {"admin_reply", sample_reply()},
+  });
 }
 
 }  // namespace

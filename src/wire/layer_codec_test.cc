@@ -2,9 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 
 #include "wire/codec.h"
@@ -12,12 +10,6 @@
 
 namespace millrace::wire {
 namespace {
-
-std::string golden(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
-  EXPECT_TRUE(file) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 LayerRows sample_rows() {
   const float values[] = {1.0F, -0.5F, 0.0F, 3.25F};
@@ -97,15 +89,8 @@ const std::vector<std::pair<std::string, Message>> kSamples = {
     {"layer_result", sample_result()}, {"layer_alive", LayerAlive{2}}, {"layer_result_failed", failed_result()}};
 
 TEST(LayerCodec, FramesEqualTheOraclesBytesAndComeBack) {
-  for (const auto& [name, message] : kSamples) {
-    const auto frame = encode(message);
-    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
-    EXPECT_EQ(*frame, golden(name)) << name;
-    const auto back = decode(*frame);
-    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
-    EXPECT_EQ(*encode(*back), *frame) << name;
-  }
-  const auto step = std::get<LayerStep>(*decode(golden("layer_step")));
+  testing::expect_golden_frames(kSamples);
+  const auto step = std::get<LayerStep>(*decode(testing::golden_frame("layer_step")));
   EXPECT_EQ(step.batch, sample_step().batch);
   EXPECT_EQ(step.rows.bytes, sample_rows().bytes);
 }
@@ -113,7 +98,7 @@ TEST(LayerCodec, FramesEqualTheOraclesBytesAndComeBack) {
 TEST(LayerCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
   std::mt19937_64 random(11);
   for (const auto& [name, message] : kSamples) {
-    const std::string frame = golden(name);
+    const std::string frame = testing::golden_frame(name);
     testing::expect_refused_or_messages(frame, name, random, 3000);
   }
 }

@@ -2,9 +2,7 @@
 // (tests/oracles/wire_frames.py), and what is refused.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 
 #include "wire/codec.h"
@@ -14,11 +12,6 @@
 
 namespace millrace::wire {
 namespace {
-
-std::string media_golden(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR "/tests/golden/wire/") + name + ".msgpack", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 PromptMedia sample_picture() {
   PromptMedia media{.begin = 3, .rows = 4, .grid_t = 1, .grid_h = 4, .grid_w = 4, .field = "messages[0].content[1]"};
@@ -50,21 +43,12 @@ const std::vector<std::pair<std::string, Message>> kMediaSamples = {
     {"encode_end", EncodeEnd{7, "ipc:///run/x", std::nullopt}},
     {"encode_end_failed", EncodeEnd{7, "", kRangeGone}}};
 
-TEST(MediaCodec, FramesEqualTheOraclesBytesAndComeBack) {
-  for (const auto& [name, message] : kMediaSamples) {
-    const auto frame = encode(message);
-    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
-    EXPECT_EQ(*frame, media_golden(name)) << name;
-    const auto back = decode(*frame);
-    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
-    EXPECT_EQ(*encode(*back), *frame) << name;
-  }
-}
+TEST(MediaCodec, FramesEqualTheOraclesBytesAndComeBack) { testing::expect_golden_frames(kMediaSamples); }
 
 TEST(MediaCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
   std::mt19937_64 random(12);
   for (const auto& [name, message] : kMediaSamples) {
-    const std::string frame = media_golden(name);
+    const std::string frame = testing::golden_frame(name);
     testing::expect_refused_or_messages(frame, name, random, 2000);
   }
 }

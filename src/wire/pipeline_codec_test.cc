@@ -3,7 +3,6 @@
 
 #include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 
 #include "base/utf8.h"
@@ -53,12 +52,6 @@ Payload in_message() {
           .tensors = {{"[0]", "U8", {3}, 0, 0, 3}, {"[1]", "I32", {1}, 1, 0, 4}},
           .part_bytes = {3, 4},
           .inline_bytes = {"\1\2\3\0\0\0\xff"s}};
-}
-
-std::string golden(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
-  EXPECT_TRUE(file) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 using testing::sample_request;
@@ -152,15 +145,7 @@ std::string bytes_of(const Message& message) {
   return frame.ok() ? *frame : "";
 }
 
-TEST(PipelineCodec, FramesEqualTheOraclesBytes) {
-  for (const auto& [name, message] : samples()) {
-    EXPECT_EQ(bytes_of(message), golden(name)) << name;
-    auto back = decode(golden(name));
-    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
-    EXPECT_EQ(back->index(), message.index()) << name;
-    EXPECT_EQ(bytes_of(*back), golden(name)) << name;
-  }
-}
+TEST(PipelineCodec, FramesEqualTheOraclesBytes) { testing::expect_golden_frames(samples()); }
 
 // docs/wire-protocol.md prints one of them byte by byte.
 TEST(PipelineCodec, TheDocumentShowsTheOraclesBytes) {
@@ -178,11 +163,11 @@ TEST(PipelineCodec, TheDocumentShowsTheOraclesBytes) {
       shown += static_cast<char>(std::stoi(hex.substr(at, 2), nullptr, 16));
     }
   }
-  EXPECT_EQ(shown, golden("chunk_batch_end"));
+  EXPECT_EQ(shown, testing::golden_frame("chunk_batch_end"));
 }
 
 TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
-  auto back = decode(golden("chunk_batch"));
+  auto back = decode(testing::golden_frame("chunk_batch"));
   ASSERT_TRUE(back.ok());
   const auto& batch = std::get<ChunkBatch>(*back);
   EXPECT_EQ(batch.from, kEncoder);
@@ -198,24 +183,24 @@ TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
   EXPECT_EQ(batch.chunks[4].opening->timeout_ms, -5);
   EXPECT_EQ(std::get<TextDelta>(batch.chunks[5].body).text, "zażółć");
   EXPECT_EQ(std::get<Failure>(batch.chunks[6].body), kFailure);
-  back = decode(golden("peers"));
+  back = decode(testing::golden_frame("peers"));
   ASSERT_TRUE(back.ok());
   EXPECT_EQ(std::get<Peers>(*back).peers, (std::vector<Peer>{sample_peer(), other_peer()}));
 }
 
 TEST(PipelineCodec, FieldsMayComeInAnySequence) {
-  auto back = decode(golden("chunk_batch_end_reversed"));
+  auto back = decode(testing::golden_frame("chunk_batch_end_reversed"));
   ASSERT_TRUE(back.ok()) << back.status().to_string();
-  EXPECT_EQ(bytes_of(*back), golden("chunk_batch_end"));
+  EXPECT_EQ(bytes_of(*back), testing::golden_frame("chunk_batch_end"));
   // A field that stands there twice, once in its order and once late; one that is missing.
-  const std::string ack = golden("abort_ack");
+  const std::string ack = testing::golden_frame("abort_ack");
   ASSERT_EQ(ack[6], '\x82') << "the body: a map of 2";
   std::string twice = ack + "\x01\x09";
   twice[6] = '\x83';
   back = decode(twice);
   ASSERT_FALSE(back.ok());
   EXPECT_NE(back.status().message().find("field 1 is repeated"), std::string::npos) << back.status().message();
-  const std::string shutdown = golden("shutdown");
+  const std::string shutdown = testing::golden_frame("shutdown");
   std::string missing = shutdown.substr(0, shutdown.size() - 4);  // grace_ms
   missing[6] = '\x81';
   back = decode(missing);
@@ -440,7 +425,7 @@ TEST(PipelineCodec, PeersAndText) {
 // decode() refuses by itself what an untrusted peer may send, before it reads on.
 TEST(PipelineCodec, UntrustedFramesAreHeldToTheSameLimits) {
   const auto changed = [](const std::string& name, const std::string& from, const std::string& to, const char* part) {
-    std::string frame = golden(name);
+    std::string frame = testing::golden_frame(name);
     const std::size_t at = frame.find(from);
     ASSERT_NE(at, std::string::npos) << name;
     frame.replace(at, from.size(), to);

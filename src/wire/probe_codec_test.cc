@@ -2,8 +2,6 @@
 // (tests/oracles/wire_frames.py), and what is refused.
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 #include <utility>
@@ -15,11 +13,6 @@
 
 namespace millrace::wire {
 namespace {
-
-std::string probe_golden(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR "/tests/golden/wire/") + name + ".msgpack", std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
 
 RequestProbe sample_probe() {
   return {.from = {.session = 0x1122334455667788}, .round = 70000, .ids = {ReqId{9}, ReqId{~uint64_t{0}}}};
@@ -38,21 +31,12 @@ RequestReport sample_report() {
 const std::vector<std::pair<std::string, Message>> kProbeSamples = {{"request_probe", sample_probe()},
                                                                     {"request_report", sample_report()}};
 
-TEST(ProbeCodec, FramesEqualTheOraclesBytesAndComeBack) {
-  for (const auto& [name, message] : kProbeSamples) {
-    const auto frame = encode(message);
-    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
-    EXPECT_EQ(*frame, probe_golden(name)) << name;
-    const auto back = decode(*frame);
-    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
-    EXPECT_EQ(*encode(*back), *frame) << name;
-  }
-}
+TEST(ProbeCodec, FramesEqualTheOraclesBytesAndComeBack) { testing::expect_golden_frames(kProbeSamples); }
 
 TEST(ProbeCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
   std::mt19937_64 random(13);
   for (const auto& [name, message] : kProbeSamples) {
-    testing::expect_refused_or_messages(probe_golden(name), name, random, 2000);
+    testing::expect_refused_or_messages(testing::golden_frame(name), name, random, 2000);
   }
 }
 

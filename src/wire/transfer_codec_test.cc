@@ -1,9 +1,7 @@
 // The messages of a transfer of KV pages: the same bytes as the oracle's, back as they were, and what both ends refuse.
 #include <gtest/gtest.h>
 
-#include <fstream>
 #include <functional>
-#include <iterator>
 #include <random>
 
 #include "wire/codec.h"
@@ -12,12 +10,6 @@
 
 namespace millrace::wire {
 namespace {
-
-std::string golden_transfer(const std::string& name) {
-  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
-  EXPECT_TRUE(file) << name;
-  return {std::istreambuf_iterator<char>(file), {}};
-}
 
 const TransferId kTransfer{"xfer-0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0"};
 
@@ -74,15 +66,8 @@ const std::vector<std::pair<std::string, Message>> kTransferSamples = {
      KvEnd{kTransfer, Failure{StatusCode::kResourceExhausted, "4096 transfers are open; the limit is 4096"}}}};
 
 TEST(TransferCodec, FramesEqualTheOraclesBytesAndComeBack) {
-  for (const auto& [name, message] : kTransferSamples) {
-    const auto frame = encode(message);
-    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
-    EXPECT_EQ(*frame, golden_transfer(name)) << name;
-    const auto back = decode(*frame);
-    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
-    EXPECT_EQ(*encode(*back), *frame) << name;
-  }
-  const auto want = std::get<KvWant>(*decode(golden_transfer("kv_want")));
+  testing::expect_golden_frames(kTransferSamples);
+  const auto want = std::get<KvWant>(*decode(testing::golden_frame("kv_want")));
   EXPECT_EQ(want.format, sample_want().format);
   EXPECT_EQ(want.tokens, sample_want().tokens);
 }
@@ -90,7 +75,7 @@ TEST(TransferCodec, FramesEqualTheOraclesBytesAndComeBack) {
 TEST(TransferCodec, TruncatedAndMutatedFramesAreRefusedOrAreMessages) {
   std::mt19937_64 random(12);
   for (const auto& [name, message] : kTransferSamples) {
-    const std::string frame = golden_transfer(name);
+    const std::string frame = testing::golden_frame(name);
     testing::expect_refused_or_messages(frame, name, random, 3000);
   }
 }

@@ -1,18 +1,44 @@
-// Frames that no sender makes: cut off, or with some bytes changed. For tests of the codec.
+// Frames of an independent writer (tests/oracles/wire_frames.py), and frames that no sender makes: cut off, or with
+// some bytes changed. For tests of the codec.
 //
 // Thread safety: free functions.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <random>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "wire/codec.h"
+#include "wire/messages.h"
 
 namespace millrace::wire::testing {
+
+// tests/golden/wire/NAME.msgpack.
+inline std::string golden_frame(const std::string& name) {
+  std::ifstream file(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/wire/" + name + ".msgpack", std::ios::binary);
+  EXPECT_TRUE(file) << name;
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Each message, by the name of its file: encode() writes those bytes, and decode() reads the same message from them.
+inline void expect_golden_frames(const std::vector<std::pair<std::string, Message>>& samples) {
+  for (const auto& [name, message] : samples) {
+    const auto frame = encode(message);
+    ASSERT_TRUE(frame.ok()) << name << ": " << frame.status().to_string();
+    EXPECT_EQ(*frame, golden_frame(name)) << name;
+    const auto back = decode(*frame);
+    ASSERT_TRUE(back.ok()) << name << ": " << back.status().to_string();
+    EXPECT_EQ(back->index(), message.index()) << name;
+    EXPECT_EQ(*encode(*back), *frame) << name;
+  }
+}
 
 // With one to four bytes replaced.
 inline std::string mutated_frame(const std::string& frame, std::mt19937_64& random) {
