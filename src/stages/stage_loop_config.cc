@@ -6,21 +6,19 @@
 
 namespace millrace {
 
-std::vector<std::string> StageLoopConfig::sources() const {
-  std::vector<std::string> out = payload_from;
-  for (const std::string& name : stream_from) {
-    if (!contains(out, name)) out.push_back(name);
+namespace {
+
+std::vector<std::string> each_once(std::vector<std::string> names, const std::vector<std::string>& more) {
+  for (const std::string& name : more) {
+    if (!contains(names, name)) names.push_back(name);
   }
-  return out;
+  return names;
 }
 
-std::vector<std::string> StageLoopConfig::targets() const {
-  std::vector<std::string> out = spec.next;
-  for (const std::string& name : spec.stream_to) {
-    if (!contains(out, name)) out.push_back(name);
-  }
-  return out;
-}
+}  // namespace
+
+std::vector<std::string> StageLoopConfig::sources() const { return each_once(payload_from, stream_from); }
+std::vector<std::string> StageLoopConfig::targets() const { return each_once(spec.next, spec.stream_to); }
 
 Result<StageLoopConfig> make_loop_config(const std::vector<StageSpec>& stages, const std::string& entry,
                                          const std::string& stage) {

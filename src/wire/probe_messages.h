@@ -1,8 +1,8 @@
 // The messages by which the coordinator finds requests on which no stage works any more, because a message was lost: it
 // asks the stages of a silent request what they have of it. pipeline/lost_requests.h has what follows from the answers.
 //
-// A stage that does not list a request has nothing of it. A repeated RequestProbe is
-// answered again; a report of another round than the last one is ignored.
+// A stage that does not list a request has nothing of it. A repeated RequestProbe is answered again; a report of
+// another round than the last one is ignored.
 //
 // Thread safety: values; a message belongs to its holder.
 #pragma once

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <utility>
+#include <vector>
 
 #include "base/hash.h"
 #include "stages/loop/limits.h"
@@ -26,12 +27,14 @@ struct LoopContext {
   LoopContext(StageLoopConfig the_config, StageLoopEnv the_env)
       : config(std::move(the_config)),
         env(std::move(the_env)),
+        targets(config.targets()),
         spans(env.spans, config.self.stage, config.spec.worker, config.self.replica),
         book(env.connect) {}
   LoopContext(const LoopContext&) = delete;
 
   StageLoopConfig config;  // config.self.incarnation grows with each lease that is lost
   StageLoopEnv env;
+  const std::vector<std::string> targets;  // config.targets(), which is asked for with each request that ends
   const StageSpans spans;
   StageLoopCounters counters;
   AddressBook book;

@@ -13,9 +13,9 @@ bool is_working(const LoopRequest& request, const RelayCalls& calls) {
 }
 
 std::vector<std::string> names_of(Tombstones::Targets bits, const LoopContext& context) {
-  std::vector<std::string> names = context.config.targets(), out;
-  for (std::size_t i = 0; i < names.size(); ++i) {
-    if ((bits >> i & 1) != 0) out.push_back(std::move(names[i]));
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < context.targets.size(); ++i) {
+    if ((bits >> i & 1) != 0) out.push_back(context.targets[i]);
   }
   return out;
 }
@@ -37,11 +37,10 @@ wire::RequestShare share_of(const LoopRequest& request, const LoopContext& conte
 
 // Flushed alone: what waits in an open batch has reached no stage.
 Tombstones::Targets targets_of(const LoopRequest& request, const LoopContext& context) {
-  const std::vector<std::string> targets = context.config.targets();
-  CHECK(targets.size() <= 64);  // kMaxStages
+  CHECK(context.targets.size() <= 64);  // kMaxStages
   Tombstones::Targets out = 0;
-  for (std::size_t i = 0; i < targets.size(); ++i) {
-    const auto edge = request.out.edges.find(targets[i]);
+  for (std::size_t i = 0; i < context.targets.size(); ++i) {
+    const auto edge = request.out.edges.find(context.targets[i]);
     if (edge != request.out.edges.end() && edge->second.flushed > 0) out |= uint64_t{1} << i;
   }
   return out;

@@ -10,7 +10,7 @@
 
 namespace millrace::loop {
 
-// Where something of it has gone, by the places in config.targets(): what its tombstone keeps.
+// Where something of it has gone, by the places in context.targets: what its tombstone keeps.
 Tombstones::Targets targets_of(const LoopRequest& request, const LoopContext& context);
 
 wire::RequestReport report_on(const wire::RequestProbe& probe, const LoopContext& context, const RequestTable& requests,
