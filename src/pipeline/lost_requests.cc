@@ -33,7 +33,7 @@ std::vector<LostRequests::Lost> LostRequests::end_round(int64_t now_ms) {
     if (!row) continue;
     std::string why = why_lost(*request, *row);
     if (why.empty()) {
-      request->last_seen_ms = now_ms;  // its stages have spoken for it
+      request->last_seen_ms = now_ms;  // its stages reported that they work on it
       suspicions_.erase(id);
       continue;
     }
