@@ -6,6 +6,12 @@
 
 namespace millrace {
 
+void ClientWindow::open(ReqId id, std::size_t slot, int64_t now_ms) {
+  Stream& stream = stream_of(id, slot);
+  stream.repeat_after_ms = kAckRepeatMs;
+  stream.repeat_at_ms = now_ms + kAckRepeatMs;
+}
+
 void ClientWindow::on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms) {
   Stream& stream = stream_of(id, slot);
   stream.taken += chunks;

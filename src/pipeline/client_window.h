@@ -32,6 +32,8 @@ class ClientWindow {
 
   explicit ClientWindow(Send send) : send_(std::move(send)) {}
 
+  // From now on something may come of it.
+  void open(ReqId id, std::size_t slot, int64_t now_ms);
   // The sink has taken so much more of what this replica streams.
   void on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms);
   // The stream has ended: it needs no acknowledgement any more.

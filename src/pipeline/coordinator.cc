@@ -29,16 +29,12 @@ Coordinator::Coordinator(const PipelineSpec& spec, const Library& library, Coord
       placement_(spec, graph_, members_),
       requests_(options_.session, options_.max_requests > 0 ? options_.max_requests : spec.max_requests),
       aborts_(requests_.max_requests() * kOpenAbortsPerRequest,
-              [this](std::size_t slot, ReqId id) {
-                wire::Message message = wire::AbortRequest{id};
-                (void)outboxes_.send(slot, message).ok();  // a full inbox: it is sent again
-              }),
+              [this](std::size_t slot, ReqId id) { outboxes_.send_once(slot, wire::AbortRequest{id}); }),
       lost_requests_(
           graph_, requests_, [this](std::size_t slot) { return outboxes_.is_connected(slot); },
           [this](std::size_t slot, wire::RequestProbe probe) {
             probe.from = members_.self();
-            wire::Message message = std::move(probe);
-            (void)outboxes_.send(slot, message).ok();
+            outboxes_.send_once(slot, std::move(probe));
           }),
       delivery_(spec, graph_, requests_, aborts_, payloads, options_.client_limits, ack_sender()),
       commands_(
@@ -185,6 +181,7 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   if (!sent.ok()) return fail(id, sent, now_ms);
   requests_.set_running(*request);
   request->last_seen_ms = now_ms;
+  delivery_.begin(*request, now_ms);
   // RequestEvent::Accepted, the default: it has left for its entry stage.
   RequestEvent event{.id = id};
   request->sink(event);

@@ -130,7 +130,9 @@ TEST_F(CoordinatorChunks, WhatTheClientHasTakenIsAcknowledged) {
   complete(id, "decode", in_tree(Value("text")), 100);
   pass(10'000);
   EXPECT_EQ(acks(), std::vector<uint64_t>{});
-  EXPECT_TRUE(box("tone").take<wire::AckBatch>().empty());
+  for (const auto& batch : box("tone").take<wire::AckBatch>()) {
+    for (const wire::Ack& ack : batch.acks) EXPECT_EQ(ack.count, 0u);
+  }
   core->cancel(id, now);
   acknowledge_aborts();
   expect_quiet();
@@ -155,6 +157,43 @@ TEST_F(CoordinatorChunks, ATerminalThatHasSentAllFailsWhatLacksAChunk) {
   core->client_ready(complete_one, now);
   ASSERT_EQ(slow.ends, 1);
   EXPECT_TRUE(slow.end.status.ok());
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+// Its window is full, so no chunk follows that would show the gap.
+TEST_F(CoordinatorChunks, ATerminalThatHasSentMoreFailsWhatLacksAChunk) {
+  Client client;
+  const ReqId id = submit(client, {.terminals = kDecodeAlone});
+  chunk(id, "decode", 0, in_tree(Value("a")));
+  chunk_of(id, from("decode"), wire::SentCount{1});
+  EXPECT_EQ(client.ends, 0);
+  chunk_of(id, from("decode"), wire::SentCount{257});
+  ASSERT_EQ(client.ends, 1);
+  EXPECT_EQ(client.end.status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(client.end.status.message().find("257 chunks of the answer were sent; wanted chunk 1: one is lost"),
+            std::string::npos)
+      << client.end.status.message();
+  acknowledge_aborts();
+  expect_quiet();
+}
+
+// What a terminal sends first may be lost too.
+TEST_F(CoordinatorChunks, ATerminalIsAskedThoughNothingHasCome) {
+  Client client;
+  submit(client, {.terminals = kDecodeAlone});
+  pass(500 + 1000 + 2000);
+  std::vector<wire::Ack> acks;
+  for (const auto& batch : box("decode").take<wire::AckBatch>()) {
+    acks.insert(acks.end(), batch.acks.begin(), batch.acks.end());
+  }
+  ASSERT_EQ(acks.size(), 3u);
+  for (const wire::Ack& ack : acks) {
+    EXPECT_EQ(ack.count, 0u);
+    EXPECT_TRUE(ack.repeated);
+  }
+  chunk_of(ReqId{acks[0].id}, from("decode"), wire::SentCount{256});
+  EXPECT_EQ(client.ends, 1);
   acknowledge_aborts();
   expect_quiet();
 }

@@ -42,6 +42,10 @@ LiveRequest* Delivery::find_open(ReqId id) {
   return request != nullptr && !request->answer.over ? request : nullptr;
 }
 
+void Delivery::begin(const LiveRequest& request, int64_t now_ms) {
+  for (const auto& [stage, stream] : request.answer.streams) window_.open(request.id, request.route[stage], now_ms);
+}
+
 // ---- from the terminals
 
 void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms) {
@@ -59,11 +63,9 @@ void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& bat
 // True: the sink of its request may have something to take.
 bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
   LiveRequest* request = find_open(chunk.id);
-  if (request == nullptr) {
-    discard_late(chunk);
-    return false;
-  }
-  request->last_seen_ms = now_ms;
+  if (request == nullptr) return discard_late(chunk), false;
+  // A count that was asked for moves nothing.
+  if (!std::holds_alternative<wire::SentCount>(chunk.body)) request->last_seen_ms = now_ms;
   const bool expected = request->route[stage] == slot;
   const auto stream = request->answer.streams.find(stage);
   Status status = wire::validate(chunk, true);
@@ -95,6 +97,7 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
 
 Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk,
                      int64_t now_ms) {
+  if (const auto* sent = std::get_if<wire::SentCount>(&chunk.body)) return stream.check_sent(sent->count);
   const auto* result = std::get_if<wire::StageResult>(&chunk.body);
   ASSIGN_OR_RETURN(const bool is_new, stream.accept(chunk.seq, result != nullptr));
   if (!is_new) {

@@ -46,6 +46,8 @@ class Delivery {
   Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, const Aborts& aborts,
            Payloads& payloads, DeliveryLimits limits, ClientWindow::Send acknowledge);
 
+  // It has left for its entry stage.
+  void begin(const LiveRequest& request, int64_t now_ms);
   // What a replica of `stage` sends in one step.
   void handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& batch, int64_t now_ms);
   // The client can take more.

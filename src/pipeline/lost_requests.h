@@ -13,9 +13,10 @@
 // nothing has come meanwhile. That is longer than a connection without a heartbeat lasts. A round in which a stage does
 // not answer proves nothing; a stage that stays silent loses its lease, and its requests with that.
 //
+// Chunks that are lost behind others that arrived are found by the edge itself (stages/loop/input_acks.h).
+//
 // Not found, so that the deadline ends such a request: what a stage sent to one that works on the request already, when
-// the sender has forgotten that it did so (loop::kTombstoneMs after it was done); and all chunks of a full window
-// behind others that arrived, since reports have no counts.
+// the sender has forgotten that it did so (loop::kTombstoneMs after it was done).
 //
 // Owner: the coordinator. Thread safety: none.
 #pragma once

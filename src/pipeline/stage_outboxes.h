@@ -28,6 +28,8 @@ class StageOutboxes {
   bool is_connected(std::size_t slot) const { return outboxes_[slot] != nullptr; }
   // kUnavailable: the replica is lost. Otherwise as Outbox::send.
   Status send(std::size_t slot, wire::Message& message);
+  // What its owner sends again: a refusal costs nothing.
+  void send_once(std::size_t slot, wire::Message message) { (void)send(slot, message).ok(); }
   // A failure is logged, not repeated: the membership sends a Welcome again when the stage registers again, and the
   // table of peers after kPeersRepeatMs.
   void send(MembershipMessage& message);

@@ -36,6 +36,12 @@ Result<bool> TerminalStream::accept(uint64_t seq, bool is_result) {
   return true;
 }
 
+Status TerminalStream::check_sent(uint64_t count) const {
+  if (count <= next_seq_) return ok_status();
+  return error(StatusCode::kUnavailable, "{} chunks of the answer were sent; wanted chunk {}: one is lost", count,
+               next_seq_);
+}
+
 QueuedChunk& TerminalStream::push(wire::Chunk& chunk) {
   QueuedChunk& queued = queue_.emplace_back();
   queued.seq = chunk.seq;

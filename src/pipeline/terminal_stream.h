@@ -32,6 +32,8 @@ class TerminalStream {
  public:
   // Whether a message with this number is the next one: false for a repetition, an error for any other.
   Result<bool> accept(uint64_t seq, bool is_result);
+  // Its terminal has sent so many by now; an error where fewer have come.
+  Status check_sent(uint64_t count) const;
   // The accepted one, but for the value that has yet to be fetched.
   QueuedChunk& push(wire::Chunk& chunk);
   void set_result(Value result) { result_ = std::move(result); }

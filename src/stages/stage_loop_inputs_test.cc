@@ -271,50 +271,6 @@ TEST_F(StageLoopIn, ATrickleIsAcknowledgedAfterAWhile) {
   EXPECT_EQ(out("a")->acks()[0].count, 1u);
 }
 
-// An acknowledgement that is lost with a connection would leave a sender whose window is full waiting for ever.
-TEST_F(StageLoopIn, TheLastAcknowledgementIsRepeatedToASilentSender) {
-  make();
-  receive(payload(1, "c", number(1)));
-  receive(chunk(1, "a", 0));
-  run(loop::kAckIdleMs + 5);
-  ASSERT_EQ(out("a")->acks().size(), 1u);
-  run(3 * loop::kAckRepeatMs);
-  EXPECT_GE(out("a")->acks().size(), 2u);
-  run(60 * loop::kAckRepeatMs);
-  EXPECT_GE(out("a")->acks().size(), 5u);
-  EXPECT_LE(out("a")->acks().size(), 8u);  // ever more rarely
-  const std::vector<wire::Ack> acks = out("a")->acks();
-  for (std::size_t i = 0; i < acks.size(); ++i) {
-    EXPECT_EQ(acks[i].count, 1u);
-    EXPECT_EQ(acks[i].repeated, i > 0);
-  }
-  receive(done(1, "a", 1));
-  EXPECT_EQ(out("a")->acks().back().count, 2u);
-  const std::size_t count = out("a")->acks().size();
-  run(60 * loop::kAckRepeatMs);
-  EXPECT_EQ(out("a")->acks().size(), count);
-}
-
-// It has ended the request and answers a repetition: no number could show that its last chunks are lost.
-TEST_F(StageLoopIn, ASenderThatHasSentAllEndsWhatLacksAChunk) {
-  const wire::Failure all_sent{StatusCode::kUnavailable, "'a' has sent all of its chunks; wanted chunk 1: one is lost"};
-  make();
-  receive(payload(1, "c", number(1)));
-  receive(chunk(1, "a", 0));
-  receive(in(1, "a", 0, all_sent));
-  EXPECT_EQ(failure(1, StatusCode::kUnavailable), "mid: " + all_sent.message);
-  // The end crossed the repetition.
-  receive(payload(2, "c", number(1)));
-  receive(chunk(2, "a", 0));
-  receive(done(2, "a", 1));
-  receive(in(2, "a", 0, all_sent));
-  EXPECT_EQ(loop_->books().requests, 1u);
-  log_->next_tick.push_back([](Emit& emit) { emit.result({2}, number(1)); });
-  run(1);
-  EXPECT_EQ(out("x")->with<wire::StageResult>().size(), 1u);
-  expect_clean();
-}
-
 TEST_F(StageLoopIn, ASenderThatDoesNotKeepTheWindowFails) {
   hub_.holds_gets = true;
   make();

@@ -60,9 +60,8 @@ void StageLoop::on(wire::AckBatch&& message) {
     // After the end of a request the last ones come.
     if (loop::LoopRequest* request = parts_->requests.live(ack.id)) {
       check(ack.id, parts_->sender.on_ack(*request, message.from, ack));
-    } else {
-      parts_->acks.answer_repeated(message.from, ack);
     }
+    if (ack.repeated) parts_->acks.answer_repeated(message.from, ack);
   }
 }
 

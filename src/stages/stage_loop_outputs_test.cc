@@ -17,9 +17,6 @@ class StageLoopOut : public OneStage {
   void client_ack(uint64_t id, uint64_t count, uint64_t session = kSession) {
     deliver(wire::AckBatch{.from = {.session = session}, .to = "mid", .acks = {{{id}, count}}});
   }
-  void repeated_ack(uint64_t id, const std::string& from, uint64_t count) {
-    deliver(wire::AckBatch{.from = {kSession, from, 0, 0}, .to = "mid", .acks = {{{id}, count, true}}});
-  }
 };
 
 TEST_F(StageLoopOut, AResultGoesToAllOfNext) {
@@ -199,53 +196,6 @@ TEST_F(StageLoopOut, StreamsEndBeforeTheResultAndCountFromNought) {
   EXPECT_TRUE(std::holds_alternative<wire::StreamEnd>(out("y")->chunks().back().body));
   EXPECT_EQ(out("y")->chunks().back().seq, 4u);
   expect_clean();
-}
-
-// The last chunks of a stream may be lost with a connection: no number behind them shows it to the receiver, which
-// asks.
-TEST_F(StageLoopOut, AReceiverThatLacksAChunkGetsAFailure) {
-  spec_.next = {"x"};
-  spec_.stream_to = {"x"};
-  make();
-  receive(payload(1, "a", number(1)));
-  work(1, [](Emit& emit) { emit.chunk({1}, number(0)); });
-  repeated_ack(1, "x", 1);  // the stream goes on
-  EXPECT_TRUE(out("x")->with<wire::Failure>().empty());
-  work(1, [](Emit& emit) { emit.result({1}, number(7)); });
-  expect_clean();
-  ack(1, "x", 2);
-  repeated_ack(2, "x", 1);  // never seen here
-  EXPECT_TRUE(out("x")->with<wire::Failure>().empty());
-  repeated_ack(1, "x", 1);
-  const auto answers = out("x")->with<wire::Failure>();
-  ASSERT_EQ(answers.size(), 1u);
-  const auto& why = std::get<wire::Failure>(answers[0].body);
-  EXPECT_EQ(why.code, StatusCode::kUnavailable);
-  EXPECT_EQ(why.message, "'mid' has sent all of its chunks; wanted chunk 1: one is lost");
-  EXPECT_TRUE(ends().empty());  // as far as the coordinator is concerned, the stage has done its part
-  run(loop::kTombstoneMs + 10);
-  repeated_ack(1, "x", 1);
-  EXPECT_EQ(out("x")->with<wire::Failure>().size(), 1u);
-}
-
-TEST_F(StageLoopOut, ACoordinatorThatLacksTheResultGetsAFailure) {
-  spec_.next.clear();
-  spec_.terminal = true;
-  make();
-  work(1, [](Emit& emit) {
-    emit.chunk({1}, number(6));
-    emit.result({1}, number(7));
-  });
-  expect_clean();
-  client_ack(1, 1);
-  EXPECT_TRUE(coordinator_->with<wire::Failure>().empty());
-  deliver(wire::AckBatch{.from = {.session = kSession}, .to = "mid", .acks = {{{1}, 1, true}}});
-  ASSERT_EQ(coordinator_->with<wire::Failure>().size(), 1u);
-  // One that failed has reported it.
-  work(2, [](Emit& emit) { emit.fail({2}, internal_error("no")); });
-  const std::size_t failures = coordinator_->with<wire::Failure>().size();
-  deliver(wire::AckBatch{.from = {.session = kSession}, .to = "mid", .acks = {{{2}, 1, true}}});
-  EXPECT_EQ(coordinator_->with<wire::Failure>().size(), failures);
 }
 
 TEST_F(StageLoopOut, TheRuleSelectsTheTargetsOfAStream) {

@@ -38,6 +38,7 @@ Status check_body(const InputsComplete& body, bool to_coordinator) {
   if (!to_coordinator) return invalid_argument("complete inputs are reported to a stage; wanted the coordinator");
   return check_names("source", body.sources);
 }
+Status check_body(const SentCount&, bool) { return ok_status(); }
 
 }  // namespace
 
@@ -48,7 +49,6 @@ const Payload* payload_of(const ChunkBody& body) {
 }
 
 Status validate(const Chunk& chunk, bool to_coordinator) {
-  // A Failure or an InputsComplete has no position in the sequence of its edge.
   if (!is_numbered(chunk.body) && chunk.seq != 0) {
     return invalid_argument("seq is {} of a chunk without a number; wanted 0", chunk.seq);
   }

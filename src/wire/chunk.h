@@ -2,8 +2,8 @@
 // goes the other way and counts what the receiver has taken.
 //
 // What a stage sends for a request along one edge (to one stage, or to the coordinator) is one sequence, numbered from
-// 0 without a gap: the values or deltas of a stream, the end of the stream (to a stage), the result. A Failure and
-// InputsComplete are outside of the sequence. docs/wire-protocol.md has what a receiver does with each.
+// 0 without a gap: the values or deltas of a stream, the end of the stream (to a stage), the result. Failure,
+// InputsComplete and SentCount are outside of the sequence. docs/wire-protocol.md has what a receiver does with each.
 //
 // Thread safety: values; a message belongs to its holder.
 #pragma once
@@ -76,8 +76,20 @@ struct InputsComplete {
   }
 };
 
+// The answer to a repeated Ack: so many numbered chunks of this edge have left before it. A receiver that has fewer has
+// lost some, which no later number would show while the sender's window is full, or while it computes.
+struct SentCount {
+  uint64_t count = 0;
+
+  template <typename V>
+  void visit(V&& v) {
+    v(1, count);
+  }
+};
+
 // The position in this list is the body's number on the wire: append only.
-using ChunkBody = std::variant<TokenDelta, TextDelta, StreamValue, StreamEnd, StageResult, Failure, InputsComplete>;
+using ChunkBody =
+    std::variant<TokenDelta, TextDelta, StreamValue, StreamEnd, StageResult, Failure, InputsComplete, SentCount>;
 
 struct Chunk {
   ReqId id;
@@ -107,7 +119,7 @@ struct ChunkBatch {
 struct Ack {
   ReqId id;
   uint64_t count = 0;
-  bool repeated = false;  // nothing has come since; a sender that has sent everything answers with a Failure
+  bool repeated = false;  // nothing has come since: the sender answers with its SentCount, or a Failure when it is done
 
   template <typename V>
   void visit(V&& v) {
@@ -129,7 +141,8 @@ struct AckBatch {
 
 // Whether it has a number in the sequence of its edge.
 inline bool is_numbered(const ChunkBody& body) {
-  return !std::holds_alternative<Failure>(body) && !std::holds_alternative<InputsComplete>(body);
+  return !std::holds_alternative<Failure>(body) && !std::holds_alternative<InputsComplete>(body) &&
+         !std::holds_alternative<SentCount>(body);
 }
 // A value or a delta of a stream.
 inline bool is_stream_chunk(const ChunkBody& body) {

@@ -77,7 +77,8 @@ ChunkBatch to_stage() {
                   chunk(3, StageResult{tensors()}),
                   chunk(0, sample_tokens(), ~uint64_t{0}),
                   chunk(1, sample_text("zażółć"), 10),
-                  chunk(0, kFailure, 11)};
+                  chunk(0, kFailure, 11),
+                  chunk(0, SentCount{~uint64_t{0}}, 12)};
   batch.chunks[0].opening = Opening{{"decode"}, 1500, kRoute, testing::kTraceparent};
   batch.chunks[4].opening = Opening{.timeout_ms = -5};
   return batch;
@@ -85,9 +86,12 @@ ChunkBatch to_stage() {
 
 ChunkBatch to_coordinator() {
   ChunkBatch batch{.from = kEncoder};
-  batch.chunks = {chunk(4294967296, StreamValue{"audio", tensors()}), chunk(41, sample_text("done")),
-                  chunk(42, StageResult{no_tensors()}), chunk(0, kFailure, 10),
-                  chunk(0, InputsComplete{{"thinker", "mm_aggregate"}}, 11)};
+  batch.chunks = {chunk(4294967296, StreamValue{"audio", tensors()}),
+                  chunk(41, sample_text("done")),
+                  chunk(42, StageResult{no_tensors()}),
+                  chunk(0, kFailure, 10),
+                  chunk(0, InputsComplete{{"thinker", "mm_aggregate"}}, 11),
+                  chunk(0, SentCount{300}, 12)};
   return batch;
 }
 
@@ -172,7 +176,7 @@ TEST(PipelineCodec, FieldsComeBackAsTheyWere) {
   const auto& batch = std::get<ChunkBatch>(*back);
   EXPECT_EQ(batch.from, kEncoder);
   EXPECT_EQ(batch.to, "aggregate");
-  ASSERT_EQ(batch.chunks.size(), 7u);
+  ASSERT_EQ(batch.chunks.size(), 8u);
   EXPECT_EQ(batch.chunks[0].id, ReqId{9});
   EXPECT_EQ(batch.chunks[0].opening->route, kRoute);
   EXPECT_EQ(batch.chunks[0].opening->traceparent, testing::kTraceparent);
@@ -259,6 +263,8 @@ TEST(PipelineCodec, ChunksHaveWhatTheirBodiesNeed) {
       to_stage(), 6, [](Chunk& c) { c.seq = 1; }, "seq is 1 of a chunk without a number");
   change(
       to_coordinator(), 4, [](Chunk& c) { c.seq = 7; }, "seq is 7 of a chunk without a number");
+  change(
+      to_stage(), 7, [](Chunk& c) { c.seq = 7; }, "seq is 7 of a chunk without a number");
   change(
       to_coordinator(), 0, [](Chunk& c) { c.body = StreamEnd{}; }, "the end of a stream is sent to the coordinator");
   change(
@@ -445,7 +451,7 @@ TEST(PipelineCodec, UntrustedFramesAreHeldToTheSameLimits) {
           "\xad"
           "image encoder",
           "from.stage is \"image encoder\"");
-  changed("chunk_batch_end", "\x81\x03\x80", "\x81\x07\x80", "body 7 is unknown; wanted one below 7");
+  changed("chunk_batch_end", "\x81\x03\x80", "\x81\x08\x80", "body 8 is unknown; wanted one below 8");
   changed("chunk_batch_end", "\x81\x03\x80", "\x82\x03\x80\x03\x80", "2 bodies; wanted 1");
   changed("chunk_batch_end", "\x81\x03\x80", "\x80", "0 bodies; wanted 1");
   changed("chunk_batch_end", "\x81\x03\x80", "\x81\x06\x81\x01\x90", "seq is 300 of a chunk without a number");

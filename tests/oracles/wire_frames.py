@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 23, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 24, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached, transfer=None):
@@ -96,16 +96,17 @@ def text_delta(text):
     return {1: 9, 2: False, 3: text, 4: None, 5: usage(3, 2, 1), 6: ids(9), 7: [], 8: [], 9: 2, 10: [{1: 2, 2: "weather"}, {1: 4, 2: ""}], 11: None}
 
 
-# The bodies: 0 token delta, 1 text delta, 2 value, 3 end, 4 result, 5 failure, 6 complete inputs.
+# The bodies: 0 token delta, 1 text delta, 2 value, 3 end, 4 result, 5 failure, 6 complete inputs, 7 sent count.
 END = {1: ORIGIN, 2: "decode", 3: [chunk(300, 3, {})]}
 TO_STAGE = [
     chunk(0, 2, {1: "", 2: INLINE}, OPENING), chunk(1, 2, {1: "", 2: PAYLOAD}), chunk(2, 3, {}), chunk(3, 4, {1: PAYLOAD}),
     chunk(0, 0, TOKEN_DELTAS[9], {1: [], 2: -5, 3: [], 4: ""}, 18446744073709551615), chunk(1, 1, text_delta("zażółć"), None, 10),
-    chunk(0, 5, FAILURE, None, 11),
+    chunk(0, 5, FAILURE, None, 11), chunk(0, 7, {1: 18446744073709551615}, None, 12),
 ]
 TO_COORDINATOR = [
     chunk(4294967296, 2, {1: "audio", 2: PAYLOAD}), chunk(41, 1, text_delta("done")), chunk(42, 4, {1: NO_TENSORS}),
     chunk(0, 5, FAILURE, None, 10), chunk(0, 6, {1: ["thinker", "mm_aggregate"]}, None, 11),
+    chunk(0, 7, {1: 300}, None, 12),
 ]
 
 # ---- the messages of a layer split

@@ -268,7 +268,8 @@ Status EdgeSender::on_ack(LoopRequest& request, const wire::Origin& from, const 
       found != request.out.edges.end() && (client || found->second.to == EdgeEnd{from.replica, from.incarnation});
   // Of another incarnation, or of more than was sent: believing it would open the window for ever.
   if (!known || ack.count > found->second.sent) {
-    ++context_.counters.unexpected;
+    context_.counters.unexpected +=
+        ack.count > 0 ? 1 : 0;  // with 0 the receiver asks, perhaps before anything was sent
     return ok_status();
   }
   OutEdge& edge = found->second;

@@ -25,7 +25,7 @@ void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge, boo
   const uint64_t count = edge.taken();
   if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count, .repeated = repeated}).ok()) {
     edge.acked = count;
-    sweep_ms_ = std::min(sweep_ms_, context_.now_ms + kAckRepeatMs);
+    look_after_senders();
   } else {
     next_ms_ = std::min(next_ms_, context_.now_ms + kAckIdleMs);
   }
@@ -45,7 +45,7 @@ void InputAcks::acknowledge_ended(ReqId id, const wire::Origin& from, uint64_t c
 
 // Only of a stream that goes on: what comes behind its end has no window to wait for.
 void InputAcks::repeat_if_silent(ReqId id, const std::string& from, InEdge& edge) {
-  if (edge.is_complete() || edge.acked == 0) return;
+  if (edge.is_complete()) return;
   sweep_ms_ = context_.now_ms + kAckRepeatMs;
   if (std::exchange(edge.swept, edge.next) != edge.next) {
     edge.silent_sweeps = 0;
@@ -54,17 +54,39 @@ void InputAcks::repeat_if_silent(ReqId id, const std::string& from, InEdge& edge
   }
 }
 
-// The failure leaves behind everything that was sent, over the same connection. So the receiver has not got the end, or
-// it has and ignores this. A request that is still here, or failed, is reported in another way.
-void InputAcks::answer_repeated(const wire::Origin& receiver, const wire::Ack& ack) {
-  if (!ack.repeated || requests_.tombstones().find(ack.id) != Ended::kFinished) return;
+// Nothing where the receiver has all, or where the end is reported in another way: of a request that failed or that is
+// being ended.
+std::optional<wire::ChunkBody> InputAcks::answer_to(const wire::Origin& receiver, const wire::Ack& ack) const {
+  if (const LoopRequest* request = requests_.live(ack.id)) {
+    const auto edge = request->out.edges.find(receiver.stage);
+    // What is in a batch that is still open may be overtaken.
+    if (edge == request->out.edges.end() || edge->second.flushed <= ack.count) return std::nullopt;
+    return wire::SentCount{edge->second.flushed};
+  }
+  if (requests_.tombstones().find(ack.id) != Ended::kFinished) return std::nullopt;
   const Status why = error(StatusCode::kUnavailable, "'{}' has sent all of its chunks; wanted chunk {}: one is lost",
                            context_.stage(), ack.count);
-  wire::Chunk chunk{.id = ack.id, .body = wire::Failure{why.code(), why.message()}};
+  return wire::Failure{why.code(), why.message()};
+}
+
+// The answer leaves behind everything that was sent, over the same connection. So the receiver has lost what it counts,
+// or the end of which it speaks, or it has that and ignores the answer.
+void InputAcks::answer_repeated(const wire::Origin& receiver, const wire::Ack& ack) {
+  std::optional<wire::ChunkBody> body = answer_to(receiver, ack);
+  if (!body) return;
+  wire::Chunk chunk{.id = ack.id, .body = std::move(*body)};
   if (receiver.stage.empty()) return notices_.add(std::move(chunk));
   if (context_.book.standing(receiver.stage, receiver.replica, receiver.incarnation) != Standing::kMember) return;
   // Where it is refused, the next repetition asks again.
   static_cast<void>(outgoing_.append({receiver.stage, receiver.replica, receiver.incarnation}, chunk, 0));
+}
+
+Status InputAcks::check_sent(const LoopRequest& request, const wire::Origin& from, uint64_t count) {
+  const auto edge = request.in.edges.find(from.stage);
+  const uint64_t next = edge == request.in.edges.end() ? 0 : edge->second.next;
+  if (count <= next) return ok_status();
+  return error(StatusCode::kUnavailable, "'{}' has sent {} chunks; wanted chunk {}: one is lost", from.stage, count,
+               next);
 }
 
 void InputAcks::tick() {

@@ -57,6 +57,9 @@ Status Intake::on_chunk_of(LoopRequest& request, const wire::Origin& from, wire:
     ++context_.counters.late;  // InputAcks::answer_repeated() of the sender, which our repetition crossed
     return ok_status();
   }
+  if (const auto* sent = std::get_if<wire::SentCount>(&chunk.body)) {
+    return InputAcks::check_sent(request, from, sent->count);
+  }
   if (auto* result = std::get_if<wire::StageResult>(&chunk.body)) {
     return fan_in_.on_result(request, from, chunk, std::move(result->payload));
   }
