@@ -8,12 +8,30 @@
 namespace millrace::api {
 namespace {
 
-constexpr int32_t kApplication = 0x4d525250;  // "MRRP"; another schema gets another number
+constexpr int32_t kApplication = 0x4d525250;      // "MRRP"; another schema gets another number
+constexpr int64_t kMaxNumber = int64_t{1} << 62;  // so that later ones have numbers too
 constexpr const char* kSchema =
     "CREATE TABLE response(number INTEGER PRIMARY KEY, id TEXT NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL, "
     "items TEXT NOT NULL, before INTEGER NOT NULL, background INTEGER NOT NULL, expires_at INTEGER NOT NULL, "
     "listed INTEGER NOT NULL);"
     "CREATE INDEX response_before ON response(before)";
+
+// The file is another program's to write too, so its rows are held to what write_put() writes.
+Status check_row(const SqliteStatement& row) {
+  const int64_t number = row.number(0), before = row.number(5), background = row.number(6);
+  if (number < 1 || number > kMaxNumber) {
+    return invalid_argument("a response has the number {}; wanted 1 to {}", number, kMaxNumber);
+  }
+  if (before < 0 || before >= number) {
+    return invalid_argument("response {} goes on from {}; wanted an earlier one, or 0", number, before);
+  }
+  if (background < 0 || background > static_cast<int64_t>(Background::kEnded)) {
+    return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
+  }
+  if (!nlohmann::json::accept(row.text(2))) return invalid_argument("the body of response {} is no JSON", number);
+  if (!nlohmann::json::accept(row.text(3))) return invalid_argument("the input of response {} is no JSON", number);
+  return ok_status();
+}
 
 }  // namespace
 
@@ -45,6 +63,7 @@ Status ResponseFile::load(const std::function<void(Row&&)>& use) {
     const Result<bool> any = rows.step();
     if (!any.ok()) return any.status().with_prefix(path_);
     if (!*any) return ok_status();
+    RETURN_IF_ERROR(check_row(rows).with_prefix(path_));
     Row row{.number = static_cast<uint64_t>(rows.number(0)),
             .id = rows.text(1),
             .body = rows.text(2),

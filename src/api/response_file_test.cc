@@ -178,5 +178,34 @@ TEST_F(ResponseFileTest, ADamagedFile) {
   EXPECT_NE(refusal().find("it is damaged"), std::string::npos) << refusal();
 }
 
+TEST_F(ResponseFileTest, RowsThatNoServerWrites) {
+  const std::vector<std::pair<std::string, std::string>> changes = {
+      {"number = -5", "a response has the number -5; wanted 1 to 4611686018427387904"},
+      {"number = 9223372036854775807",
+       "a response has the number 9223372036854775807; wanted 1 to 4611686018427387904"},
+      {"before = 7", "response 1 goes on from 7; wanted an earlier one, or 0"},
+      {"before = -1", "response 1 goes on from -1; wanted an earlier one, or 0"},
+      {"background = 9", "response 1 has the background state 9; wanted one from 0 to 2"},
+      {"body = '{'", "the body of response 1 is no JSON"},
+      {"input = 'x'", "the input of response 1 is no JSON"},
+  };
+  for (const auto& [change, wanted] : changes) {
+    std::filesystem::remove(path_);
+    next();
+    add("a");
+    store_.reset();
+    {
+      auto database = SqliteDatabase::open(path_, 0x4d525250, "");
+      ASSERT_TRUE(database.ok()) << database.status().to_string();
+      auto update = database->prepare(("UPDATE response SET " + change).c_str());
+      ASSERT_TRUE(update.ok() && update->run().ok()) << change;
+    }
+    auto file = ResponseFile::open(path_);
+    ASSERT_TRUE(file.ok()) << file.status().to_string();
+    const Status status = ResponseStore().keep_in(std::move(*file), kNow);
+    EXPECT_NE(status.message().find("responses.db: " + wanted), std::string::npos) << status.message();
+  }
+}
+
 }  // namespace
 }  // namespace millrace::api
