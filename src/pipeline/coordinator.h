@@ -1,7 +1,7 @@
 // Coordinator: accepts the requests of a pipeline, sends each to its entry stage, and reports to its sink what the
 // terminals send. Each part has its state and its rules in a header of its own:
 //
-//   request_table.h   live requests, deadlines; "one request, one end"
+//   live_requests.h   live requests, deadlines; "one request, one end"
 //   placement.h       which replicas a request gets, and whether it can begin
 //   delivery.h        chunks and results: fetched, ordered, given to sinks, acknowledged
 //   aborts.h          requests that ended early, until their stages have acknowledged it
@@ -30,11 +30,11 @@
 #include "pipeline/admin_commands.h"
 #include "pipeline/coordinator_env.h"
 #include "pipeline/delivery.h"
+#include "pipeline/live_requests.h"
 #include "pipeline/lost_requests.h"
 #include "pipeline/membership.h"
 #include "pipeline/placement.h"
 #include "pipeline/request_events.h"
-#include "pipeline/request_table.h"
 #include "pipeline/spec.h"
 #include "pipeline/stage_outboxes.h"
 #include "stages/engine.h"
@@ -155,7 +155,7 @@ class Coordinator {
   Membership members_;
   StageOutboxes outboxes_;
   Placement placement_;
-  RequestTable requests_;
+  LiveRequests requests_;
   Aborts aborts_;
   LostRequests lost_requests_;
   Delivery delivery_;

@@ -27,7 +27,7 @@ Status of_fetch(const Status& status, const std::optional<uint64_t>& chunk) {
 
 }  // namespace
 
-Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, const Aborts& aborts,
+Delivery::Delivery(const PipelineSpec& spec, const StageGraph& graph, LiveRequests& requests, const Aborts& aborts,
                    Payloads& payloads, DeliveryLimits limits, ClientWindow::Send acknowledge)
     : spec_(spec),
       graph_(graph),

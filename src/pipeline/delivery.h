@@ -22,8 +22,8 @@
 
 #include "pipeline/aborts.h"
 #include "pipeline/client_window.h"
+#include "pipeline/live_requests.h"
 #include "pipeline/payload_fetches.h"
-#include "pipeline/request_table.h"
 #include "pipeline/spec.h"
 #include "stages/stage_graph.h"
 
@@ -43,7 +43,7 @@ class Delivery {
   };
 
   // All references must outlive it.
-  Delivery(const PipelineSpec& spec, const StageGraph& graph, RequestTable& requests, const Aborts& aborts,
+  Delivery(const PipelineSpec& spec, const StageGraph& graph, LiveRequests& requests, const Aborts& aborts,
            Payloads& payloads, DeliveryLimits limits, ClientWindow::Send acknowledge);
 
   // It has left for its entry stage.
@@ -84,7 +84,7 @@ class Delivery {
 
   const PipelineSpec& spec_;
   const StageGraph& graph_;
-  RequestTable& requests_;
+  LiveRequests& requests_;
   const Aborts& aborts_;
   const DeliveryLimits limits_;
   PayloadFetches fetches_;

@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-LostRequests::LostRequests(const StageGraph& graph, RequestTable& requests, Connected connected, Send send)
+LostRequests::LostRequests(const StageGraph& graph, LiveRequests& requests, Connected connected, Send send)
     : graph_(graph), requests_(requests), connected_(std::move(connected)), send_(std::move(send)) {}
 
 void LostRequests::on_report(std::size_t slot, wire::RequestReport report) {

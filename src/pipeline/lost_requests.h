@@ -29,7 +29,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "pipeline/request_table.h"
+#include "pipeline/live_requests.h"
 #include "stages/stage_graph.h"
 #include "wire/messages.h"
 
@@ -49,7 +49,7 @@ class LostRequests {
   };
 
   // All references must outlive it.
-  LostRequests(const StageGraph& graph, RequestTable& requests, Connected connected, Send send);
+  LostRequests(const StageGraph& graph, LiveRequests& requests, Connected connected, Send send);
 
   void on_report(std::size_t slot, wire::RequestReport report);
   // Those that have to fail, ascending. Begins the next round when it is due.
@@ -73,7 +73,7 @@ class LostRequests {
   std::string why_lost(const LiveRequest& request, const Row& row) const;
 
   const StageGraph& graph_;
-  RequestTable& requests_;
+  LiveRequests& requests_;
   const Connected connected_;
   const Send send_;
   int64_t next_ms_ = 0;

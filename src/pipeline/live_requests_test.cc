@@ -1,11 +1,11 @@
-#include "pipeline/request_table.h"
+#include "pipeline/live_requests.h"
 
 #include <gtest/gtest.h>
 
 namespace millrace {
 namespace {
 
-class RequestTableTest : public ::testing::Test {
+class LiveRequestsTest : public ::testing::Test {
  protected:
   LiveRequest& add(int64_t deadline_ms) {
     auto request = std::make_unique<LiveRequest>();
@@ -19,10 +19,10 @@ class RequestTableTest : public ::testing::Test {
     return out;
   }
 
-  RequestTable table_{7, 2};
+  LiveRequests table_{7, 2};
 };
 
-TEST_F(RequestTableTest, ARequestEndsOnce) {
+TEST_F(LiveRequestsTest, ARequestEndsOnce) {
   const ReqId id = add(100).id;
   EXPECT_NE(table_.find(id), nullptr);
   const auto request = table_.end(id, RequestState::kFailed);
@@ -35,7 +35,7 @@ TEST_F(RequestTableTest, ARequestEndsOnce) {
   EXPECT_EQ(books().completed + books().aborted + books().live, 0u);
 }
 
-TEST_F(RequestTableTest, DeadlinesPassSortedAndEndWithTheRequest) {
+TEST_F(LiveRequestsTest, DeadlinesPassSortedAndEndWithTheRequest) {
   const ReqId late = add(300).id, early = add(200).id;
   EXPECT_EQ(table_.overdue(199), nullptr);
   ASSERT_NE(table_.overdue(300), nullptr);
@@ -47,7 +47,7 @@ TEST_F(RequestTableTest, DeadlinesPassSortedAndEndWithTheRequest) {
   EXPECT_EQ(table_.overdue(1000), nullptr);
 }
 
-TEST_F(RequestTableTest, ItIsFullAtTheLimitAndARefusalIsAnEnd) {
+TEST_F(LiveRequestsTest, ItIsFullAtTheLimitAndARefusalIsAnEnd) {
   add(1);
   EXPECT_TRUE(table_.check_capacity().ok());
   const ReqId second = add(1).id;
@@ -65,7 +65,7 @@ TEST_F(RequestTableTest, ItIsFullAtTheLimitAndARefusalIsAnEnd) {
   EXPECT_TRUE(table_.check_capacity().ok());
 }
 
-TEST_F(RequestTableTest, WhatWaitsForItsEntryStageIsQueued) {
+TEST_F(LiveRequestsTest, WhatWaitsForItsEntryStageIsQueued) {
   LiveRequest& one = add(1);
   const ReqId other = add(1).id;
   table_.queue(one);
@@ -80,8 +80,8 @@ TEST_F(RequestTableTest, WhatWaitsForItsEntryStageIsQueued) {
   EXPECT_EQ(table_.select([](const LiveRequest&) { return true; }), std::vector<ReqId>{one.id});
 }
 
-TEST_F(RequestTableTest, SessionsHaveDifferentIds) {
-  RequestTable other(8, 1);
+TEST_F(LiveRequestsTest, SessionsHaveDifferentIds) {
+  LiveRequests other(8, 1);
   EXPECT_NE(table_.new_id().value >> 32, other.new_id().value >> 32);
   EXPECT_LT(other.new_id().value, uint64_t{1} << 53);  // exact in a double
 }

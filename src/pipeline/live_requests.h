@@ -1,4 +1,4 @@
-// RequestTable: every live request of a pipeline, under an id that is given once. A request leaves the table through
+// LiveRequests: every live request of a pipeline, under an id that is given once. A request leaves the table through
 // end(), which succeeds once for each: this is where "one request, one end" is kept.
 //
 // States: pending (its Submit has not left for the entry stage) -> running -> completed | failed | aborted. An ended
@@ -40,9 +40,9 @@ struct LiveRequest {
   Answer answer;
 };
 
-class RequestTable {
+class LiveRequests {
  public:
-  RequestTable(uint64_t session, int max_requests);
+  LiveRequests(uint64_t session, int max_requests);
 
   ReqId new_id();
   // kResourceExhausted: as many requests as may be live are.

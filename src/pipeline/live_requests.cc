@@ -1,4 +1,4 @@
-#include "pipeline/request_table.h"
+#include "pipeline/live_requests.h"
 
 #include <algorithm>
 
@@ -15,22 +15,22 @@ uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) +
 
 }  // namespace
 
-RequestTable::RequestTable(uint64_t session, int max_requests)
+LiveRequests::LiveRequests(uint64_t session, int max_requests)
     : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {
   CHECK(max_requests >= 1);
 }
 
-ReqId RequestTable::new_id() {
+ReqId LiveRequests::new_id() {
   ++submitted_;
   return ReqId{next_id_++};
 }
 
-Status RequestTable::check_capacity() const {
+Status LiveRequests::check_capacity() const {
   if (requests_.size() < max_requests_) return ok_status();
   return error(StatusCode::kResourceExhausted, "{} requests are live, the limit; try again later", requests_.size());
 }
 
-LiveRequest& RequestTable::add(std::unique_ptr<LiveRequest> request) {
+LiveRequest& LiveRequests::add(std::unique_ptr<LiveRequest> request) {
   LiveRequest& live = *request;
   trace::async_begin("request", "coordinator", live.id.value);
   deadlines_.emplace(live.deadline_ms, live.id);
@@ -38,18 +38,18 @@ LiveRequest& RequestTable::add(std::unique_ptr<LiveRequest> request) {
   return live;
 }
 
-void RequestTable::refuse(ReqId id, const RequestSink& sink, const Status& status) {
+void LiveRequests::refuse(ReqId id, const RequestSink& sink, const Status& status) {
   ++refused_;
   RequestEvent event{.id = id, .body = RequestEvent::End{.status = status}};
   sink(event);
 }
 
-LiveRequest* RequestTable::find(ReqId id) const {
+LiveRequest* LiveRequests::find(ReqId id) const {
   const auto found = requests_.find(id);
   return found == requests_.end() ? nullptr : found->second.get();
 }
 
-std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
+std::unique_ptr<LiveRequest> LiveRequests::end(ReqId id, RequestState state) {
   CHECK(state >= RequestState::kCompleted);
   const auto found = requests_.find(id);
   if (found == requests_.end()) return nullptr;
@@ -67,12 +67,12 @@ std::unique_ptr<LiveRequest> RequestTable::end(ReqId id, RequestState state) {
   return request;
 }
 
-const LiveRequest* RequestTable::overdue(int64_t now_ms) const {
+const LiveRequest* LiveRequests::overdue(int64_t now_ms) const {
   if (deadlines_.empty() || deadlines_.begin()->first > now_ms) return nullptr;
   return find(deadlines_.begin()->second);
 }
 
-std::vector<ReqId> RequestTable::select(const std::function<bool(const LiveRequest&)>& which) const {
+std::vector<ReqId> LiveRequests::select(const std::function<bool(const LiveRequest&)>& which) const {
   std::vector<ReqId> ids;
   for (const auto& [id, request] : requests_) {
     if (which(*request)) ids.push_back(id);
@@ -82,7 +82,7 @@ std::vector<ReqId> RequestTable::select(const std::function<bool(const LiveReque
   return ids;
 }
 
-void RequestTable::set_running(LiveRequest& request) {
+void LiveRequests::set_running(LiveRequest& request) {
   CHECK(request.state == RequestState::kPending);
   unsent_.erase(request.id);
   // The inputs were sent, and may be large.
@@ -91,7 +91,7 @@ void RequestTable::set_running(LiveRequest& request) {
   ++running_;
 }
 
-void RequestTable::add_to(CoordinatorBooks& books) const {
+void LiveRequests::add_to(CoordinatorBooks& books) const {
   books.live = requests_.size();
   books.pending = unsent_.size();
   books.running = running_;
