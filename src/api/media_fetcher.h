@@ -24,7 +24,7 @@
 #include "base/status.h"
 #include "http/fetch_policy.h"
 #include "media/video.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 #include "wire/prompt_media.h"
 
 namespace millrace::api {

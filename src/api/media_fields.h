@@ -11,7 +11,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 namespace millrace::api {
 

@@ -4,7 +4,7 @@
 
 #include "api/content_blocks.h"
 #include "media/data_url.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 namespace millrace::api {
 

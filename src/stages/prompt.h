@@ -13,7 +13,7 @@
 #include <variant>
 #include <vector>
 
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 #include "text/chat_template.h"
 
 namespace millrace {

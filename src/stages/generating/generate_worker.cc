@@ -13,17 +13,15 @@
 #include "base/clock.h"
 #include "stages/generating/delta_list.h"
 #include "stages/generating/embedding.h"
-#include "stages/generating/grammar_compiler.h"
 #include "stages/generating/lengths.h"
+#include "stages/generating/preparing_requests.h"
 #include "stages/generating/prompt_pages.h"
 #include "stages/generating/range_spans.h"
-#include "stages/generating/request_checks.h"
 #include "stages/generating/request_state.h"
 #include "stages/generating/speech_inputs.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
-#include "stages/media/media_encoder.h"
 #include "stages/stage.h"
 
 namespace millrace {
@@ -57,11 +55,11 @@ class GenerateWorker : public Worker {
     engine_.emplace(options_, std::move(runner));
     weights_.emplace(make_weights_, live_, write_snapshot_, *engine_);
     model_ = engine_->model();
-    if (tokenizer_) grammars_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids);
+    std::unique_ptr<MediaModel> media;
     if (make_media_) {
-      ASSIGN_OR_RETURN(std::unique_ptr<MediaModel> media, make_media_(progress));
-      media_.emplace(std::move(media));
+      ASSIGN_OR_RETURN(media, make_media_(progress));
     }
+    preparing_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids, std::move(media));
     if (make_kv_events_) {
       ASSIGN_OR_RETURN(kv_events_, make_kv_events_());
     }
@@ -96,8 +94,7 @@ class GenerateWorker : public Worker {
   void drop(ReqId id) override {
     fresh_ = true;
     held_.erase(id);
-    // A grammar that compiles is not stopped: its result finds no request and stays cached for the next one.
-    if (preparing_.erase(id) != 0 && media_) media_->drop(id);
+    preparing_->drop(id);
     pages_->drop(id, monotonic_ms());
     speech_.drop(id);
     range_spans_.end(id, engine_->runner());
@@ -117,7 +114,7 @@ class GenerateWorker : public Worker {
     }
     if (command.action != wire::AdminAction::kFlushCache) return Worker::admin(command, now_ms, emit);
     // At once; pages are flushed when no request uses them, so the reply comes by settle_flushes().
-    if (media_) media_->flush();
+    preparing_->flush();
     speech_.flush();
     const Status status = engine_->flush_when_idle(command.id, now_ms + std::max<int64_t>(command.timeout_ms, 0));
     if (!status.ok()) emit.reply(command.id, status);
@@ -127,8 +124,7 @@ class GenerateWorker : public Worker {
     engine_->describe(status);
     status.text_checksum = text_checksum_;
     weights_->describe(status.metrics);
-    if (grammars_) grammars_->describe(status.metrics);
-    if (media_) media_->describe(status.metrics);
+    preparing_->describe(status.metrics);
     speech_.describe(status.metrics);
     pages_->describe(status.metrics);
     if (kv_events_) {
@@ -148,7 +144,7 @@ class GenerateWorker : public Worker {
     if (std::exchange(fresh_, false) && ++events_ < kMaxEventsPerStep) return 0;
     events_ = 0;
     // Before the step, so that what became ready is planned in it.
-    begin_prepared(emit);
+    for (PreparingRequests::Prepared& prepared : preparing_->take_prepared()) go_on(std::move(prepared), emit);
     // Messages before the step too: pages that they bring are written by the batch that it submits.
     pages_->receive(now_ms);
     Deltas out;
@@ -169,7 +165,7 @@ class GenerateWorker : public Worker {
     if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
     if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
     // These wait for other threads or receivers, which do not wake this worker.
-    if (!held_.empty() || !preparing_.empty() || weights_->waits()) return kRestMs;
+    if (!held_.empty() || !preparing_->empty() || weights_->waits()) return kRestMs;
     // Requests without work: the scheduler is paused, and their deadlines still have to end them.
     return states_.empty() ? kNever : kPausedTickMs;
   }
@@ -243,87 +239,23 @@ class GenerateWorker : public Worker {
     }
     // A grammar and media are prepared at the same time. Pages come last: only a request that could begin at once is
     // worth fetching some for.
-    PreparingState next{std::move(request), std::move(state), {}, monotonic_ms()};
-    RETURN_IF_ERROR(begin_grammar(next));
-    RETURN_IF_ERROR(begin_media(next));
-    if (next.ready()) {
-      fetch_pages(std::move(next), emit);
-    } else {
-      const ReqId id = next.request.id;
-      preparing_.insert_or_assign(id, std::move(next));
-    }
-    return ok_status();
-  }
-
-  Status begin_grammar(PreparingState& next) {
-    const wire::SamplingParams& sampling = next.request.sampling;
-    if (!sampling.grammar) return ok_status();
-    RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), !options_.eos_token_ids.empty()));
-    // nullopt: it is compiled on another thread, and take_finished() will have it. Compiled ones are cached by key.
-    auto compiled = grammars_->compile(next.request.id, grammar_key(sampling));
-    next.compiles = !compiled;
-    if (next.compiles) return ok_status();
-    if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);
-    next.parts.grammar = std::move(**compiled);
-    return ok_status();
-  }
-
-  Status begin_media(PreparingState& next) {
-    wire::TokenizedRequest& request = next.request;
-    if (request.media.empty()) return ok_status();
-    if (!media_) return error(StatusCode::kUnsupported, "{}: this model takes text only", request.media.front().field);
-    const auto rows = static_cast<int32_t>(request.prompt.size());
-    RETURN_IF_ERROR(check_prompt_media(request.media, rows));
-    for (wire::PromptMedia& media : request.media) media.traceparent = request.traceparent;
-    auto encoded = media_->encode(request.id, request.media, rows);
-    next.encodes = !encoded;
-    if (next.encodes) return ok_status();
-    if (!encoded->ok()) return encoded->status();
-    next.parts.input = std::move(**encoded);
+    ASSIGN_OR_RETURN(std::optional<PreparingState> next,
+                     preparing_->begin({std::move(request), std::move(state), {}, monotonic_ms()}));
+    if (next) fetch_pages(std::move(*next), emit);
     return ok_status();
   }
 
   std::vector<PreparingRequest> preparing() const {
     std::vector<PreparingRequest> out;
     const int64_t now_ms = monotonic_ms();
-    for (const auto& [id, next] : preparing_) out.push_back(next.describe(now_ms, next.encodes ? "media" : "grammar"));
+    preparing_->describe(out, now_ms);
     pages_->describe(out, now_ms);
     return out;
   }
 
-  // Requests whose grammars and pictures are there now go on, in the order in which these came.
-  void begin_prepared(Emit& emit) {
-    if (grammars_ && grammars_->waiting() > 0) {
-      for (auto& [id, compiled] : grammars_->take_finished()) {
-        const auto waiting = preparing_.find(id);
-        if (waiting == preparing_.end()) continue;  // it was dropped
-        PreparingState& next = waiting->second;
-        next.compiles = false;
-        if (compiled.ok()) next.parts.grammar = std::move(*compiled);
-        go_on(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), emit);
-      }
-    }
-    if (!media_) return;
-    for (auto& [id, encoded] : media_->take_finished()) {
-      const auto waiting = preparing_.find(id);
-      if (waiting == preparing_.end()) continue;
-      waiting->second.encodes = false;
-      if (encoded.ok()) waiting->second.parts.input = std::move(*encoded);
-      go_on(waiting, encoded.status(), emit);
-    }
-  }
-
-  void go_on(std::unordered_map<ReqId, PreparingState>::iterator waiting, const Status& status, Emit& emit) {
-    const ReqId id = waiting->first;
-    if (!status.ok()) {
-      preparing_.erase(waiting);
-      if (media_) media_->drop(id);
-      return refuse(id, status, emit);
-    }
-    if (!waiting->second.ready()) return;
-    PreparingState next = std::move(waiting->second);
-    preparing_.erase(waiting);
-    fetch_pages(std::move(next), emit);
+  void go_on(PreparingRequests::Prepared prepared, Emit& emit) {
+    if (!prepared.status.ok()) return refuse(prepared.request.request.id, prepared.status, emit);
+    fetch_pages(std::move(prepared.request), emit);
   }
 
   // The last thing that a request may wait for.
@@ -449,10 +381,9 @@ class GenerateWorker : public Worker {
 
   const SchedulerOptions options_;
   const LoadRunner load_;
-  std::optional<GeneratingEngine> engine_;  // from load() on, as the next one
+  std::optional<GeneratingEngine> engine_;  // from load() on, as the next two
   std::optional<WeightCommands> weights_;
-  std::optional<GrammarCompiler> grammars_;  // from load() on, where there is a tokenizer
-  std::optional<MediaEncoder> media_;        // from load() on, where the model takes pictures
+  std::optional<PreparingRequests> preparing_;
   RunnerFacts model_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const ReadRequest read_request_;
@@ -472,11 +403,10 @@ class GenerateWorker : public Worker {
   const bool streams_;
   const bool to_client_;
   std::unordered_map<ReqId, GenerateState> states_;
-  std::unordered_map<ReqId, PreparingState> preparing_;  // not in states_ yet; they wait for grammars and pictures
-  std::set<ReqId> held_;                                 // whose ids wait for a receiver that is behind
-  bool fresh_ = false;                                   // an event came since the last tick
-  int events_ = 0;                                       // since the last step
-  std::atomic<bool> busy_{false};                        // for pulse(), as the next one
+  std::set<ReqId> held_;           // whose ids wait for a receiver that is behind
+  bool fresh_ = false;             // an event came since the last tick
+  int events_ = 0;                 // since the last step
+  std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
 };
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "formats/model_config.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 namespace millrace {
 

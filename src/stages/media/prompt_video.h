@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "media/video.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 namespace millrace {
 

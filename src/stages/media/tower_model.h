@@ -11,7 +11,7 @@
 #include "models/frozen_tensors.h"
 #include "stages/generating/model_options.h"
 #include "stages/media/media_model.h"
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 #include "stages/worker.h"
 
 namespace millrace {

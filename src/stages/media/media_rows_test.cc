@@ -1,5 +1,5 @@
 // From the placeholders that a chat template writes to the rows of pictures and audio.
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 #include <gtest/gtest.h>
 
@@ -30,7 +30,7 @@ PromptMediaList list(const std::vector<std::pair<wire::MediaKind, int32_t>>& kin
 
 using wire::MediaKind;
 
-TEST(PromptMediaTest, EachPlaceholderBecomesItsRows) {
+TEST(MediaRowsTest, EachPlaceholderBecomesItsRows) {
   const auto media = list({{MediaKind::kImage, 3}, {MediaKind::kAudio, 2}, {MediaKind::kImage, 1}});
   const auto ids = expand_media({1, kPicture, 2, kAudio, kPicture}, media, tokens());
   ASSERT_TRUE(ids.ok()) << ids.status().to_string();
@@ -43,7 +43,7 @@ TEST(PromptMediaTest, EachPlaceholderBecomesItsRows) {
   EXPECT_EQ(placed[1].field, "part 1");
 }
 
-TEST(PromptMediaTest, AVideoIsItsGroupsWithTheirTimes) {
+TEST(MediaRowsTest, AVideoIsItsGroupsWithTheirTimes) {
   constexpr int32_t kVideo = 70, kStart = 71, kEnd = 72;
   MediaTokens all = tokens();
   all.video = kVideo;
@@ -73,13 +73,13 @@ TEST(PromptMediaTest, AVideoIsItsGroupsWithTheirTimes) {
             std::string::npos);
 }
 
-TEST(PromptMediaTest, TextAloneStaysAsItIs) {
+TEST(MediaRowsTest, TextAloneStaysAsItIs) {
   const std::vector<int32_t> text = {1, kPicture, 2};
   EXPECT_EQ(*expand_media(text, nullptr, tokens()), text) << "a placeholder's id of a client's tokens is no picture";
   EXPECT_TRUE(position_media(text, nullptr, tokens()).empty());
 }
 
-TEST(PromptMediaTest, ATemplateThatWritesOthersIsAtFault) {
+TEST(MediaRowsTest, ATemplateThatWritesOthersIsAtFault) {
   const auto message = [](const std::vector<int32_t>& ids, const PromptMediaList& media) {
     return std::string(expand_media(ids, media, tokens()).status().message());
   };
@@ -101,7 +101,7 @@ std::string png_header(uint32_t width, uint32_t height) {
   return out + std::string("\x08\x02\0\0\0\0\0\0\0", 9);
 }
 
-TEST(PromptMediaTest, DigestsDifferInFileSizeAndKind) {
+TEST(MediaRowsTest, DigestsDifferInFileSizeAndKind) {
   const PictureFacts facts;
   std::set<std::string> digests;
   for (const auto& [width, height, more, low] : std::vector<std::tuple<uint32_t, uint32_t, std::string, bool>>{
@@ -117,7 +117,7 @@ TEST(PromptMediaTest, DigestsDifferInFileSizeAndKind) {
   EXPECT_EQ(digests.size(), 6u);
 }
 
-TEST(PromptMediaTest, RequestsWithOtherKeysShareNoDigest) {
+TEST(MediaRowsTest, RequestsWithOtherKeysShareNoDigest) {
   const auto salted = [](const std::string& key, const std::string& digest) {
     std::vector<wire::PromptMedia> media(1);
     media[0].digest.bytes = digest;

@@ -1,4 +1,4 @@
-#include "stages/media/prompt_media.h"
+#include "stages/media/media_rows.h"
 
 #include <openssl/evp.h>
 

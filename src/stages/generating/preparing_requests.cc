@@ -1,0 +1,102 @@
+#include "stages/generating/preparing_requests.h"
+
+#include <utility>
+
+#include "stages/generating/request_checks.h"
+
+namespace millrace {
+
+PreparingRequests::PreparingRequests(std::shared_ptr<const Tokenizer> tokenizer, int32_t vocab_size,
+                                     std::vector<int32_t> end_ids, std::unique_ptr<MediaModel> media)
+    : has_end_tokens_(!end_ids.empty()) {
+  if (tokenizer) grammars_.emplace(std::move(tokenizer), vocab_size, std::move(end_ids));
+  if (media) media_.emplace(std::move(media));
+}
+
+Result<std::optional<PreparingState>> PreparingRequests::begin(PreparingState next) {
+  RETURN_IF_ERROR(begin_grammar(next));
+  RETURN_IF_ERROR(begin_media(next));
+  if (next.ready()) return std::optional<PreparingState>(std::move(next));
+  const ReqId id = next.request.id;
+  waiting_.insert_or_assign(id, std::move(next));
+  return std::optional<PreparingState>();
+}
+
+Status PreparingRequests::begin_grammar(PreparingState& next) {
+  const wire::SamplingParams& sampling = next.request.sampling;
+  if (!sampling.grammar) return ok_status();
+  RETURN_IF_ERROR(check_grammar_use(sampling, grammars_.has_value(), has_end_tokens_));
+  // nullopt: it is compiled on another thread, and take_finished() will have it. Compiled ones are cached by key.
+  auto compiled = grammars_->compile(next.request.id, grammar_key(sampling));
+  next.compiles = !compiled;
+  if (next.compiles) return ok_status();
+  if (!compiled->ok()) return compiled->status().with_prefix(sampling.grammar->field);
+  next.parts.grammar = std::move(**compiled);
+  return ok_status();
+}
+
+Status PreparingRequests::begin_media(PreparingState& next) {
+  wire::TokenizedRequest& request = next.request;
+  if (request.media.empty()) return ok_status();
+  if (!media_) return error(StatusCode::kUnsupported, "{}: this model takes text only", request.media.front().field);
+  const auto rows = static_cast<int32_t>(request.prompt.size());
+  RETURN_IF_ERROR(check_prompt_media(request.media, rows));
+  for (wire::PromptMedia& media : request.media) media.traceparent = request.traceparent;
+  auto encoded = media_->encode(request.id, request.media, rows);
+  next.encodes = !encoded;
+  if (next.encodes) return ok_status();
+  if (!encoded->ok()) return encoded->status();
+  next.parts.input = std::move(**encoded);
+  return ok_status();
+}
+
+std::vector<PreparingRequests::Prepared> PreparingRequests::take_prepared() {
+  std::vector<Prepared> out;
+  if (grammars_ && grammars_->waiting() > 0) {
+    for (auto& [id, compiled] : grammars_->take_finished()) {
+      const auto waiting = waiting_.find(id);
+      if (waiting == waiting_.end()) continue;  // it was dropped
+      PreparingState& next = waiting->second;
+      next.compiles = false;
+      if (compiled.ok()) next.parts.grammar = std::move(*compiled);
+      go_on(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), out);
+    }
+  }
+  if (!media_) return out;
+  for (auto& [id, encoded] : media_->take_finished()) {
+    const auto waiting = waiting_.find(id);
+    if (waiting == waiting_.end()) continue;
+    waiting->second.encodes = false;
+    if (encoded.ok()) waiting->second.parts.input = std::move(*encoded);
+    go_on(waiting, encoded.status(), out);
+  }
+  return out;
+}
+
+// One part of it is there, or cannot be.
+void PreparingRequests::go_on(Waiting::iterator waiting, Status status, std::vector<Prepared>& out) {
+  if (status.ok() && !waiting->second.ready()) return;
+  // Its pictures may still be encoded when its grammar is refused.
+  if (!status.ok() && media_) media_->drop(waiting->first);
+  out.push_back({std::move(waiting->second), std::move(status)});
+  waiting_.erase(waiting);
+}
+
+void PreparingRequests::drop(ReqId id) {
+  if (waiting_.erase(id) != 0 && media_) media_->drop(id);
+}
+
+void PreparingRequests::flush() {
+  if (media_) media_->flush();
+}
+
+void PreparingRequests::describe(std::vector<PreparingRequest>& out, int64_t now_ms) const {
+  for (const auto& [id, next] : waiting_) out.push_back(next.describe(now_ms, next.encodes ? "media" : "grammar"));
+}
+
+void PreparingRequests::describe(std::vector<wire::Metric>& metrics) const {
+  if (grammars_) grammars_->describe(metrics);
+  if (media_) media_->describe(metrics);
+}
+
+}  // namespace millrace
