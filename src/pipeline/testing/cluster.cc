@@ -240,6 +240,8 @@ class Run {
     r.seed = dice.next() >> 2;
     r.chunks = dice.range(0, 6);
     r.blob = dice.chance(0.6) ? dice.range(1, 6000) : 0;  // some in the message, some through a relay
+    // More than a window (wire::kMaxUnackedChunks), of which all that is under way may be lost.
+    if (!probe && r.seed % 10 == 0) r.chunks = 200 + r.seed % 1300, r.blob = 0;
     r.image = dice.chance(0.5), r.sound = dice.chance(0.5);
     r.want_audio = dice.chance(0.6);
     r.want_text = !r.want_audio || dice.chance(0.7);
