@@ -135,7 +135,7 @@ int Commands::run(AddWorkers add_workers) {
 
 int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   // In a sandbox, once for each file: before anything else is made.
-  if (argc > 1 && std::string_view(argv[1]) == kDecodeMediaCommand) return decode_media({argv + 2, argv + argc});
+  if (argc > 1 && std::string_view(argv[1]) == kDecodeMediaCommand) decode_media({argv + 2, argv + argc});
   mallopt(M_MMAP_THRESHOLD, kMinMappingBytes);
   CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API.", "millrace"};
   app.formatter(help_formatter());  // subcommands take it over

@@ -52,8 +52,8 @@ class MediaDecoder {
   mutable std::atomic<bool> unavailable_{false};
 };
 
-// The process's side: reads kChildInput, writes to standard output. `words`: what follows kDecodeMediaCommand. The exit
-// code: 0, also where the answer is an error.
-int decode_media(const std::vector<std::string>& words);
+// The process's side: reads kChildInput, writes to standard output. `words`: what follows kDecodeMediaCommand. Ends the
+// process, with 0 also where the answer is an error.
+[[noreturn]] void decode_media(const std::vector<std::string>& words);
 
 }  // namespace millrace

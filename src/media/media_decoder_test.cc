@@ -161,7 +161,7 @@ TEST(MediaDecoder, WhereNoProcessStartsFilesAreDecodedHere) {
 
 int main(int argc, char** argv) {
   if (argc > 1 && std::string(argv[1]) == millrace::kDecodeMediaCommand) {
-    return millrace::decode_media({argv + 2, argv + argc});
+    millrace::decode_media({argv + 2, argv + argc});
   }
   testing::InitGoogleTest(&argc, argv);
   return RUN_ALL_TESTS();
