@@ -18,7 +18,7 @@ constexpr std::string_view kLinesStream = "application/x-ndjson";
 
 std::vector<float> values_of(const wire::Embedding& embedding) {
   std::vector<float> out(embedding.values.bytes.size() / sizeof(float));
-  std::memcpy(out.data(), embedding.values.bytes.data(), out.size() * sizeof(float));
+  if (!out.empty()) std::memcpy(out.data(), embedding.values.bytes.data(), out.size() * sizeof(float));
   return out;
 }
 

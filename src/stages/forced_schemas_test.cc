@@ -150,7 +150,10 @@ TEST_F(ForcedSchemasTest, TheSameTextsInFewerSteps) {
       }
     }
     EXPECT_EQ(single.facts.forced_run_tokens, 0u);
-    EXPECT_LE(runs.facts.computed_tokens, single.facts.computed_tokens);
+    // Beside a step that runs, the next one is planned: how often behind an end, and so for nothing, is the machine's.
+    if (!overlap) {
+      EXPECT_LE(runs.facts.computed_tokens, single.facts.computed_tokens);
+    }
     steps += runs.facts.steps, single_steps += single.facts.steps, forced += runs.facts.forced_run_tokens;
   }
   std::printf("%lu steps instead of %lu; %lu tokens in forced runs\n", steps, single_steps, forced);
