@@ -17,8 +17,8 @@ constexpr const char* kSchema =
     "CREATE INDEX response_before ON response(before)";
 
 // The file is another program's to write too, so its rows are held to what write_put() writes.
-Status check_row(const SqliteStatement& row) {
-  const int64_t number = row.number(0), before = row.number(5), background = row.number(6);
+Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
+  const int64_t number = rows.number(0), before = rows.number(5), background = rows.number(6);
   if (number < 1 || number > kMaxNumber) {
     return invalid_argument("a response has the number {}; wanted 1 to {}", number, kMaxNumber);
   }
@@ -28,8 +28,8 @@ Status check_row(const SqliteStatement& row) {
   if (background < 0 || background > static_cast<int64_t>(Background::kEnded)) {
     return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
   }
-  if (!nlohmann::json::accept(row.text(2))) return invalid_argument("the body of response {} is no JSON", number);
-  if (!nlohmann::json::accept(row.text(3))) return invalid_argument("the input of response {} is no JSON", number);
+  if (!nlohmann::json::accept(row.body)) return invalid_argument("the body of response {} is no JSON", number);
+  if (!nlohmann::json::accept(row.input)) return invalid_argument("the input of response {} is no JSON", number);
   return ok_status();
 }
 
@@ -63,7 +63,6 @@ Status ResponseFile::load(const std::function<void(Row&&)>& use) {
     const Result<bool> any = rows.step();
     if (!any.ok()) return any.status().with_prefix(path_);
     if (!*any) return ok_status();
-    RETURN_IF_ERROR(check_row(rows).with_prefix(path_));
     Row row{.number = static_cast<uint64_t>(rows.number(0)),
             .id = rows.text(1),
             .body = rows.text(2),
@@ -72,6 +71,7 @@ Status ResponseFile::load(const std::function<void(Row&&)>& use) {
             .background = static_cast<Background>(rows.number(6)),
             .expires_at = rows.number(7),
             .listed = rows.number(8) != 0};
+    RETURN_IF_ERROR(check_row(rows, row).with_prefix(path_));
     const auto items = nlohmann::json::parse(rows.text(4), nullptr, false);
     for (const auto& item : items) {
       if (item.is_string()) row.items.push_back(item);

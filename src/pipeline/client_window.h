@@ -32,7 +32,7 @@ class ClientWindow {
 
   explicit ClientWindow(Send send) : send_(std::move(send)) {}
 
-  // From now on something may come of it.
+  // Its Submit has left: from now on the replica is asked, with a count of 0 while nothing has come.
   void open(ReqId id, std::size_t slot, int64_t now_ms);
   // The sink has taken so much more of what this replica streams.
   void on_taken(ReqId id, std::size_t slot, uint64_t chunks, std::size_t bytes, int64_t now_ms);

@@ -64,7 +64,7 @@ void Delivery::handle(std::size_t stage, std::size_t slot, wire::ChunkBatch& bat
 bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms) {
   LiveRequest* request = find_open(chunk.id);
   if (request == nullptr) return discard_late(chunk), false;
-  // A count that was asked for moves nothing.
+  // The answer to a repeated acknowledgement is no progress.
   if (!std::holds_alternative<wire::SentCount>(chunk.body)) request->last_seen_ms = now_ms;
   const bool expected = request->route[stage] == slot;
   const auto stream = request->answer.streams.find(stage);

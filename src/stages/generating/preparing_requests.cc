@@ -59,7 +59,7 @@ std::vector<PreparingRequests::Prepared> PreparingRequests::take_prepared() {
       PreparingState& next = waiting->second;
       next.compiles = false;
       if (compiled.ok()) next.parts.grammar = std::move(*compiled);
-      go_on(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), out);
+      on_part(waiting, compiled.status().with_prefix(next.request.sampling.grammar->field), out);
     }
   }
   if (!media_) return out;
@@ -68,13 +68,13 @@ std::vector<PreparingRequests::Prepared> PreparingRequests::take_prepared() {
     if (waiting == waiting_.end()) continue;
     waiting->second.encodes = false;
     if (encoded.ok()) waiting->second.parts.input = std::move(*encoded);
-    go_on(waiting, encoded.status(), out);
+    on_part(waiting, encoded.status(), out);
   }
   return out;
 }
 
 // One part of it is there, or cannot be.
-void PreparingRequests::go_on(Waiting::iterator waiting, Status status, std::vector<Prepared>& out) {
+void PreparingRequests::on_part(Waiting::iterator waiting, Status status, std::vector<Prepared>& out) {
   if (status.ok() && !waiting->second.ready()) return;
   // Its pictures may still be encoded when its grammar is refused.
   if (!status.ok() && media_) media_->drop(waiting->first);

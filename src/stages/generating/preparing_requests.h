@@ -47,7 +47,7 @@ class PreparingRequests {
 
   Status begin_grammar(PreparingState& next);
   Status begin_media(PreparingState& next);
-  void go_on(Waiting::iterator waiting, Status status, std::vector<Prepared>& out);
+  void on_part(Waiting::iterator waiting, Status status, std::vector<Prepared>& out);
 
   const bool has_end_tokens_;
   std::optional<GrammarCompiler> grammars_;

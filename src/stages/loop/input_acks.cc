@@ -25,7 +25,7 @@ void InputAcks::acknowledge(ReqId id, const std::string& from, InEdge& edge, boo
   const uint64_t count = edge.taken();
   if (outgoing_.acknowledge({from, replica, incarnation}, {.id = id, .count = count, .repeated = repeated}).ok()) {
     edge.acked = count;
-    look_after_senders();
+    schedule_sweep();
   } else {
     next_ms_ = std::min(next_ms_, context_.now_ms + kAckIdleMs);
   }

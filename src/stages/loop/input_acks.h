@@ -28,8 +28,8 @@ class InputAcks {
   InputAcks(LoopContext& context, const RequestTable& requests, Outgoing& outgoing, Notices& notices)
       : context_(context), requests_(requests), outgoing_(outgoing), notices_(notices) {}
 
-  // A chunk has come: its sender is looked after, even when nothing is taken for long.
-  void look_after_senders() { sweep_ms_ = std::min(sweep_ms_, context_.now_ms + kAckRepeatMs); }
+  // A chunk has come: should its sender fall silent, it is asked, even where nothing is taken for long.
+  void schedule_sweep() { sweep_ms_ = std::min(sweep_ms_, context_.now_ms + kAckRepeatMs); }
   void acknowledge_if_due(ReqId id, const std::string& from, InEdge& edge);
   void acknowledge_all(LoopRequest& request);
   // Of a request that is not here any more.

@@ -67,7 +67,7 @@ Status InputStreams::on_chunk(LoopRequest& request, const wire::Origin& from, wi
                  edge->next - edge->acked + 1, wire::kMaxUnackedChunks);
   }
   ++edge->next;
-  acks_.look_after_senders();
+  acks_.schedule_sweep();
   if (deliver_now(request, from.stage, *edge, chunk.body)) return ok_status();
   // An empty entry keeps the position of a value that is being fetched: later chunks wait behind it.
   std::optional<Body>& held = edge->held[chunk.seq];
