@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Draws docs/img/ratios.svg, decode-roofline.svg and decode-curves.svg from what bench/compare.py left in bench/results, and writes the
-tables of docs/performance.md that stand between `<!-- bench/draw.py: SHAPE -->` and `<!-- end -->`.
+"""Draws docs/img/ratios.svg, decode-roofline.svg and decode-curves.svg from what bench/compare.py left in bench/results/MACHINE, and writes
+the tables of docs/performance.md that stand between `<!-- bench/draw.py: MACHINE SHAPE -->` and `<!-- end -->`. The pictures of machines
+but the first bear the machine's name: ratios-MACHINE.svg.
 
     bench/draw.py           writes them
     bench/draw.py --check   fails where a picture or a table is not that of bench/results
 
-A file named later in the alphabet wins where two hold the same measure of the same model. bench/goals.json: the ratio wanted of each
-measure, for all formats or by format."""
+A file named later in the alphabet wins where two of a machine hold the same measure of the same model. bench/goals.json: the ratio
+wanted of each measure, for all formats or by format."""
 import json
 import math
 import pathlib
@@ -18,19 +19,21 @@ from svg import FAINT, INK, Picture
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RESULTS, IMAGES, PAGE, GOALS = ROOT / "bench/results", ROOT / "docs/img", ROOT / "docs/performance.md", ROOT / "bench/goals.json"
+FIRST_MACHINE = "xeon-amx"
 WIDTH = 900
 FORMATS = {"f32": "#334155", "bf16": "#1d4ed8", "f16": "#0e9f8e", "q8_0": "#d97706", "q4_0": "#be185d"}
 ENGINES = {"millrace": "#1d4ed8", "llama.cpp": "#64748b", "node-llama-cpp": "#d97706"}
 MEASURES = {"prefill-512": ("prefill 512", "prefill of 512 tokens"), "prefill-2048": ("prefill 2048", "prefill of 2048 tokens"),
+            "prefill-8192": ("prefill 8192", "prefill of 8192 tokens"),
             "decode-1": ("decode", "decode, one sequence"), "decode-1-at-2048": ("at depth 2048", "decode, one sequence at depth 2048"),
             "decode-16": ("16 decoding", "16 clients decoding"), "serve-16": ("16 clients", "16 clients, 64 in, 64 out"),
             "serve-shared": ("shared prefixes", "4 groups of 16 requests, 1024 tokens shared")}
 
 
-def load():
+def load(machine):
     """{(shape, format, measure, figure): row}, each row with the file's facts that it needs."""
     rows = {}
-    for path in sorted(RESULTS.glob("*.json")):
+    for path in sorted((RESULTS / machine).glob("*.json")):
         run = json.loads(path.read_text())
         for row in run["rows"]:
             shape, form = row["model"].rsplit(" ", 1)
@@ -199,15 +202,17 @@ def table(rows, shape):
     return "\n".join(lines)
 
 
-def page(rows):
+def page(machines):
     def fill(found):
-        return f"{found[1]}\n\n{table(rows, found[2])}\n\n{found[3]}"
-    return re.sub(r"(<!-- bench/draw\.py: (.*?) -->)\n.*?(<!-- end -->)", fill, PAGE.read_text(), flags=re.S)
+        return f"{found[1]}\n\n{table(machines[found[2]], found[3])}\n\n{found[4]}"
+    return re.sub(r"(<!-- bench/draw\.py: (\S+) (.*?) -->)\n.*?(<!-- end -->)", fill, PAGE.read_text(), flags=re.S)
 
 
 def main():
-    rows = load()
-    files = {IMAGES / "ratios.svg": ratios(rows), IMAGES / "decode-roofline.svg": roofline(rows), IMAGES / "decode-curves.svg": curves(rows), PAGE: page(rows)}
+    machines = {folder.name: load(folder.name) for folder in sorted(RESULTS.iterdir())}
+    rows = machines[FIRST_MACHINE]
+    files = {IMAGES / "ratios.svg": ratios(rows), IMAGES / "decode-roofline.svg": roofline(rows), IMAGES / "decode-curves.svg": curves(rows), PAGE: page(machines)}
+    files |= {IMAGES / f"ratios-{name}.svg": ratios(found) for name, found in machines.items() if name != FIRST_MACHINE}
     failed = 0
     for path, text in files.items():
         if "--check" not in sys.argv:

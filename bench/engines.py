@@ -14,7 +14,7 @@ import subprocess
 import tempfile
 import time
 
-OFFLINE = {"prefill-512": {"prompt": 512}, "prefill-2048": {"prompt": 2048}, "decode-1": {"tokens": 64},
+OFFLINE = {"prefill-512": {"prompt": 512}, "prefill-2048": {"prompt": 2048}, "prefill-8192": {"prompt": 8192}, "decode-1": {"tokens": 64},
            **{f"decode-1-at-{depth}": {"tokens": 32, "depth": depth} for depth in (512, 2048, 4096, 8192)}}
 SERVED = {**{f"decode-{n}": {"clients": n, "prompt": 8, "tokens": 128, "requests": n} for n in (2, 4, 8, 16, 32)},
           "serve-16": {"clients": 16, "prompt": 64, "tokens": 64, "requests": 64},
