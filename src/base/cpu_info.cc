@@ -60,6 +60,15 @@ void read_features(CpuInfo& info) {
   info.amx_int8 = tiles && bit(seven.d, 25);
 }
 
+// Its twelve letters lie in EBX, EDX and ECX, in this order.
+std::string read_vendor() {
+  const Registers zero = cpuid(0);
+  const uint32_t words[3] = {zero.b, zero.d, zero.c};
+  char text[sizeof words + 1] = {};
+  std::memcpy(text, words, sizeof words);
+  return text;
+}
+
 std::string read_brand() {
   if (static_cast<uint32_t>(__get_cpuid_max(0x80000000u, nullptr)) < 0x80000004u) return {};
   char text[49] = {};
@@ -100,6 +109,7 @@ const CpuInfo& cpu_info() {
     CpuInfo made;
 #if defined(__x86_64__)
     made.brand = read_brand();
+    made.vendor = read_vendor();
     read_features(made);
 #endif
     made.usable_cpus = count_usable_cpus();

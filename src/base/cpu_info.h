@@ -7,7 +7,8 @@
 namespace millrace {
 
 struct CpuInfo {
-  std::string brand;  // "Intel(R) Xeon(R) Processor", empty where unknown
+  std::string brand;   // "Intel(R) Xeon(R) Processor", empty where unknown
+  std::string vendor;  // "GenuineIntel", "AuthenticAMD", empty where unknown
   // Each flag is true only where the instructions exist and the operating system saves their registers.
   bool avx2 = false;
   bool fma = false;

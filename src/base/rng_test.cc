@@ -52,6 +52,8 @@ TEST(CpuInfo, AgreesWithTheCompilersBuiltins) {
   EXPECT_GE(info.usable_cpus, 1);
 #if defined(__x86_64__)
   __builtin_cpu_init();
+  EXPECT_EQ(info.vendor == "AuthenticAMD", __builtin_cpu_is("amd") != 0);
+  EXPECT_EQ(info.vendor == "GenuineIntel", __builtin_cpu_is("intel") != 0);
   EXPECT_EQ(info.avx2, __builtin_cpu_supports("avx2") != 0);
   EXPECT_EQ(info.fma, __builtin_cpu_supports("fma") != 0);
   EXPECT_EQ(info.avx_vnni, __builtin_cpu_supports("avxvnni") != 0);

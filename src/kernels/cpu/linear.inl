@@ -5,8 +5,6 @@
 // then the blocks' sums are added, ascending; then bias; then the old y.
 // Included by kernels_<isa>.cc after linear_sums.inl.
 
-static constexpr int64_t kAheadBytes = 4096;  // how far a pass over whole lines asks for weights: some hundred nanoseconds
-
 template <WeightKind kind>
 static inline int64_t line_bytes(int64_t width) {  // of one k, or one pair of them
   return width * (kind == WeightKind::kF16 ? 2 : 4);
@@ -94,7 +92,7 @@ static void few_panel(const LinearPart& part, int64_t panel) {
       LV acc[M][V];
       UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
       few_block<kind, M, V>(part.x + k, part.x_stride, w + line_bytes<kind>(column), line, count,
-                            AheadOfReads{width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : kAheadBytes},
+                            AheadOfReads{width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : part.ahead_bytes},
                             acc);
       close_block<M, V>({&part, 0, panel * 32 + column, part.scratch + M * column, k == 0, k + count == part.k}, acc);
     }

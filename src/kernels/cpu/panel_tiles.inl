@@ -14,13 +14,11 @@ static inline float float_at(const int32_t* p) {
   return value;
 }
 
-// What comes after the page in work is asked for early, which few rows would wait for: across the ends of pages, where
-// the processor's own prefetcher stops. Into the second-level cache: it can have more misses in flight than the
-// first. Only the first rows that meet a panel find it in memory.
-constexpr int64_t kAhead = 8192;
+// Asks for the bytes that lie `ahead` of a block. Into the second-level cache: it can have more misses in flight than
+// the first. Only the first rows that meet a panel find it in memory.
 template <int64_t bytes>
-static inline void prefetch(const uint8_t* block) {
-  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + kAhead + i, 0, 2);
+static inline void prefetch(const uint8_t* block, int64_t ahead) {
+  UNROLL for (int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(block + ahead + i, 0, 2);
 }
 
 template <int M, int H>
@@ -67,8 +65,8 @@ static void tile_small(const PanelPart& part, TileStart at) {
       from += format.header_bytes;
     }
     if (at.first) {
-      if (b % 2 == 0) prefetch<format.header_bytes>(header);
-      prefetch<format.block_bytes>(from);
+      if (b % 2 == 0) prefetch<format.header_bytes>(header, part.ahead_bytes);
+      prefetch<format.block_bytes>(from, part.ahead_bytes);
     }
     Ints isum[M][H];
     if constexpr (kind == PanelKind::kQ8_0 && kSignedQ8_0) {
@@ -92,7 +90,8 @@ static void tile_small(const PanelPart& part, TileStart at) {
 struct Group {
   const uint8_t* header;
   int vector;
-  bool ahead;  // whether to ask for what comes after it
+  bool asks;  // whether to ask for what lies ahead of it
+  int64_t ahead_bytes;
   const int8_t* q;
   const float* d;
   const int32_t* terms;
@@ -105,11 +104,11 @@ static inline __attribute__((always_inline)) void group_minima(const Group& g, F
   const uint8_t* block = g.header + format.header_bytes + g.vector * 4 * kLanes;
   const uint8_t* scales = g.header + kPanelScales + g.vector * kLanes;
   const uint8_t* minima = g.header + kPanelMins + g.vector * kLanes;
-  if (g.ahead) prefetch<format.header_bytes>(g.header);
+  if (g.asks) prefetch<format.header_bytes>(g.header, g.ahead_bytes);
   Floats a[M], low[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
-    if (g.ahead) prefetch<format.block_bytes>(block);
+    if (g.asks) prefetch<format.block_bytes>(block, g.ahead_bytes);
     Ints isum[M][1];
     start(isum);
     multiply_block<kind, 0, 8>(block, g.q + b * M * kPanelBlock, isum);
@@ -133,11 +132,11 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, F
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = g.header + format.header_bytes + g.vector * 4 * kLanes;
   const uint8_t* scales = g.header + kPanelScales + g.vector * kLanes;
-  if (g.ahead) prefetch<format.header_bytes>(g.header);
+  if (g.asks) prefetch<format.header_bytes>(g.header, g.ahead_bytes);
   Floats a[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
-    if (g.ahead) prefetch<format.block_bytes>(block);
+    if (g.asks) prefetch<format.block_bytes>(block, g.ahead_bytes);
     Ints low[M][1], high[M][1];
     start(g.terms + 2 * b * M, low);
     start(g.terms + (2 * b + 1) * M, high);
@@ -160,6 +159,7 @@ static void tile_large(const PanelPart& part, TileStart at) {
   constexpr int64_t kGroupBytes = format.header_bytes + 8 * format.block_bytes;
   Group g{};
   g.header = part.panels + at.panel * part.panel_bytes;
+  g.ahead_bytes = part.ahead_bytes;
   g.q = part.x.q + at.row * part.blocks * kPanelBlock;
   g.d = part.x.d + at.row * part.blocks;
   g.terms = part.x.terms + at.row * part.blocks * format.terms;
@@ -168,7 +168,7 @@ static void tile_large(const PanelPart& part, TileStart at) {
   for (int64_t b = 0; b < part.blocks; b += 8) {
     UNROLL for (int v = 0; v < kVectors; ++v) {
       g.vector = v;
-      g.ahead = at.first && v == 0;
+      g.asks = at.first && v == 0;
       if constexpr (kind == PanelKind::kQ6_K) {
         group_halves<M>(g, acc[v]);
       } else {
