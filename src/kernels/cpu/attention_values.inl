@@ -79,7 +79,7 @@ static __attribute__((noinline)) void add_uneven(const Group& g, const ValueTile
   }
   const bool common = tile.first < tile.last;
   const float* p = g.scores + tile.row;
-  float correction[kTile];
+  float correction[kTile] = {};
   const auto one = [&](int64_t m, int64_t begin, int64_t end) {
     if (begin >= end) return;
     add_panel<1, N>(p + m, values, begin, end, correction + m, {to.acc + m * to.stride, to.stride, false});

@@ -7,8 +7,8 @@ using V = V8;
 constexpr int64_t kWidth = 8;
 // Query rows of an attention tile. 16 registers: 12 sums, two vectors of keys or values, one of a query.
 constexpr int kTile = 6;
-// Least of the query rows that each take a lane (attention_lanes.inl): never.
-constexpr int64_t kLaneQueries = kAttentionQueries + 1;
+// Least of the query rows that each take a lane (attention_lanes.inl): fewer leave too many lanes empty.
+constexpr int64_t kLaneQueries = 64;
 // There: vectors of queries that meet so many keys at once.
 constexpr int kGroupVectors = 3;
 constexpr int kGroupKeys = 4;
