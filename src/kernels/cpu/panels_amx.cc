@@ -41,9 +41,9 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
 };
 
-// A panel as the tiles read it: signed bytes, a pair of blocks every `pair_bytes`; scales as they are.
 constexpr int64_t kAhead = 8192;  // beyond the page in work, at whose end the processor's own prefetcher stops
 
+// A panel as the tiles read it: signed bytes, a pair of blocks every `pair_bytes`; scales as they are.
 struct TilePanel {
   const uint8_t* weights;
   int64_t pair_bytes;
