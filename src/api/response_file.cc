@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
 #include "base/log.h"
 
 namespace millrace::api {
@@ -10,6 +11,7 @@ namespace {
 
 constexpr int32_t kApplication = 0x4d525250;      // "MRRP"; another schema gets another number
 constexpr int64_t kMaxNumber = int64_t{1} << 62;  // so that later ones have numbers too
+constexpr int kStoredDepth = 2 * kJsonMaxDepth;   // what a client sent lies some levels deep in a row
 constexpr const char* kSchema =
     "CREATE TABLE response(number INTEGER PRIMARY KEY, id TEXT NOT NULL, body TEXT NOT NULL, input TEXT NOT NULL, "
     "items TEXT NOT NULL, before INTEGER NOT NULL, background INTEGER NOT NULL, expires_at INTEGER NOT NULL, "
@@ -28,8 +30,10 @@ Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
   if (background < 0 || background > static_cast<int64_t>(Background::kEnded)) {
     return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
   }
-  if (!nlohmann::json::accept(row.body)) return invalid_argument("the body of response {} is no JSON", number);
-  if (!nlohmann::json::accept(row.input)) return invalid_argument("the input of response {} is no JSON", number);
+  for (const auto& [what, text] : {std::pair("body", &row.body), std::pair("input", &row.input)}) {
+    RETURN_IF_ERROR(
+        parse_json(*text, kStoredDepth).status().with_prefix(fmt::format("the {} of response {}", what, number)));
+  }
   return ok_status();
 }
 
@@ -72,8 +76,9 @@ Status ResponseFile::load(const std::function<void(Row&&)>& use) {
             .expires_at = rows.number(7),
             .listed = rows.number(8) != 0};
     RETURN_IF_ERROR(check_row(rows, row).with_prefix(path_));
-    const auto items = nlohmann::json::parse(rows.text(4), nullptr, false);
-    for (const auto& item : items) {
+    const auto items = parse_json(rows.text(4));
+    if (!items.ok()) return items.status().with_prefix(fmt::format("{}: the items of response {}", path_, row.number));
+    for (const Json& item : *items) {
       if (item.is_string()) row.items.push_back(item);
     }
     use(std::move(row));

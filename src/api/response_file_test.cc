@@ -186,8 +186,11 @@ TEST_F(ResponseFileTest, RowsThatNoServerWrites) {
       {"before = 7", "response 1 goes on from 7; wanted an earlier one, or 0"},
       {"before = -1", "response 1 goes on from -1; wanted an earlier one, or 0"},
       {"background = 9", "response 1 has the background state 9; wanted one from 0 to 2"},
-      {"body = '{'", "the body of response 1 is no JSON"},
-      {"input = 'x'", "the input of response 1 is no JSON"},
+      {"body = '{'", "the body of response 1: malformed JSON at byte 2"},
+      {"input = 'x'", "the input of response 1: malformed JSON at byte 1"},
+      {"items = '['", "the items of response 1: malformed JSON at byte 2"},
+      {"body = printf('%.*c', 300, '[') || printf('%.*c', 300, ']')",
+       "the body of response 1: JSON nested deeper than 128 levels"},
   };
   for (const auto& [change, wanted] : changes) {
     std::filesystem::remove(path_);

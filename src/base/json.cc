@@ -5,52 +5,35 @@
 #include <set>
 #include <vector>
 
+#include "base/json_events.h"
 #include "base/utf8.h"
 
 namespace millrace {
 namespace {
 
-// Builds the tree through nlohmann's SAX parser so that depth and duplicate keys are refused before anything deep
-// exists: nlohmann's own DOM accepts any depth and then overflows the stack in copy and dump.
-class BoundedBuilder {
+// A tree whose depth and keys are checked while it is built: nlohmann's own accepts any depth, and then overflows the
+// stack in copy and dump.
+class TreeBuilder : public JsonHandler {
  public:
-  using number_integer_t = Json::number_integer_t;
-  using number_unsigned_t = Json::number_unsigned_t;
-  using number_float_t = Json::number_float_t;
-  using string_t = Json::string_t;
-  using binary_t = Json::binary_t;
-
-  explicit BoundedBuilder(int max_depth) : max_depth_(max_depth) {}
-
-  bool null() { return put(nullptr); }
-  bool boolean(bool v) { return put(v); }
-  bool number_integer(number_integer_t v) { return put(v); }
-  bool number_unsigned(number_unsigned_t v) { return put(v); }
-  bool number_float(number_float_t v, const string_t&) { return put(v); }
-  bool string(string_t& v) { return put(std::move(v)); }
-  bool binary(binary_t&) { return fail("binary values are not JSON"); }
-  bool start_object(std::size_t) { return open(Json::object()); }
-  bool start_array(std::size_t) { return open(Json::array()); }
-  bool end_object() { return close(); }
-  bool end_array() { return close(); }
-  bool key(string_t& name) {
-    if (stack_.back()->contains(name)) return fail("duplicate key");
+  Status null() override { return put(nullptr); }
+  Status boolean(bool value) override { return put(value); }
+  Status negative(int64_t value) override { return put(value); }
+  Status natural(uint64_t value) override { return put(value); }
+  Status real(double value, const std::string& /*text*/) override { return put(value); }
+  Status string(std::string&& value) override { return put(std::move(value)); }
+  Status start_object() override { return open(Json::object()); }
+  Status key(std::string&& name) override {
+    if (stack_.back()->contains(name)) return invalid_argument("duplicate key");
     key_ = std::move(name);
-    return true;
+    return ok_status();
   }
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
-    if (error_.empty()) error_ = fmt::format("malformed JSON at byte {}", position);
-    return false;
-  }
+  Status end_object() override { return close(); }
+  Status start_array() override { return open(Json::array()); }
+  Status end_array() override { return close(); }
 
   Json root;
-  const std::string& error_text() const { return error_; }
 
  private:
-  bool fail(std::string_view what) {
-    error_ = what;
-    return false;
-  }
   Json* attach(Json value) {
     if (stack_.empty()) return &(root = std::move(value));
     Json& parent = *stack_.back();
@@ -60,26 +43,21 @@ class BoundedBuilder {
     }
     return &(parent[key_] = std::move(value));
   }
-  bool put(Json value) {
+  Status put(Json value) {
     attach(std::move(value));
-    return true;
+    return ok_status();
   }
-  bool open(Json container) {
-    if (static_cast<int>(stack_.size()) >= max_depth_) {
-      return fail(fmt::format("JSON nested deeper than {} levels", max_depth_));
-    }
+  Status open(Json container) {
     stack_.push_back(attach(std::move(container)));
-    return true;
+    return ok_status();
   }
-  bool close() {
+  Status close() {
     stack_.pop_back();
-    return true;
+    return ok_status();
   }
 
-  int max_depth_;
-  std::vector<Json*> stack_;
+  std::vector<Json*> stack_;  // the open arrays and objects; they lie in `root`
   std::string key_;
-  std::string error_;
 };
 
 Status wrong_type(std::string_view key, const Json& value, std::string_view wanted) {
@@ -90,20 +68,9 @@ Status wrong_type(std::string_view key, const Json& value, std::string_view want
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, int max_depth) {
-  if (text.empty()) return invalid_argument("malformed JSON at byte 1: it is empty");
-  // nlohmann's lexer takes a NUL for the end of the input and would ignore whatever follows it.
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return invalid_argument("malformed JSON at byte {}", nul + 1);
-  }
-  BoundedBuilder builder(max_depth);
-  try {
-    if (Json::sax_parse(text.begin(), text.end(), &builder) && builder.error_text().empty()) {
-      return std::move(builder.root);
-    }
-  } catch (const std::exception&) {
-    return invalid_argument("malformed JSON");
-  }
-  return Status(StatusCode::kInvalidArgument, builder.error_text().empty() ? "malformed JSON" : builder.error_text());
+  TreeBuilder tree;
+  RETURN_IF_ERROR(read_json(text, tree, max_depth));
+  return std::move(tree.root);
 }
 
 std::string_view json_type_name(const Json& value) {

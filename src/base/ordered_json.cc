@@ -5,35 +5,30 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_events.h"
+
 namespace millrace {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-// Receives what nlohmann's parser reads. The entries of an open array or object are kept aside, and become one when
-// it ends: an ordered object that grows would copy them with all that is below, since its keys are const.
-class OrderedBuilder {
+// The entries of an open array or object are kept aside, and become one when it ends: an ordered object that grows
+// would copy them with all that is below, since its keys are const.
+class OrderedBuilder : public JsonHandler {
  public:
-  using number_integer_t = OrderedJson::number_integer_t;
-  using number_unsigned_t = OrderedJson::number_unsigned_t;
-  using number_float_t = OrderedJson::number_float_t;
-  using string_t = OrderedJson::string_t;
-  using binary_t = OrderedJson::binary_t;
-
-  bool null() { return put(nullptr); }
-  bool boolean(bool v) { return put(v); }
-  bool number_integer(number_integer_t v) { return put(v); }
-  bool number_unsigned(number_unsigned_t v) { return put(v); }
-  bool number_float(number_float_t v, const string_t&) { return put(v); }
-  bool string(string_t& v) { return put(std::move(v)); }
-  bool binary(binary_t&) { return false; }  // of the binary formats alone, which are not read here
-  bool start_object(std::size_t) { return open(); }
-  bool start_array(std::size_t) { return open(); }
-  bool key(string_t& name) {
+  Status null() override { return put(nullptr); }
+  Status boolean(bool value) override { return put(value); }
+  Status negative(int64_t value) override { return put(value); }
+  Status natural(uint64_t value) override { return put(value); }
+  Status real(double value, const std::string& /*text*/) override { return put(value); }
+  Status string(std::string&& value) override { return put(std::move(value)); }
+  Status start_object() override { return open(); }
+  Status start_array() override { return open(); }
+  Status key(std::string&& name) override {
     open_.back().keys.push_back(std::move(name));
-    return true;
+    return ok_status();
   }
-  bool end_object() {
+  Status end_object() override {
     Container ended = close();
     OrderedJson::object_t object;
     object.reserve(ended.values.size());
@@ -43,11 +38,7 @@ class OrderedBuilder {
     }
     return put(std::move(object));
   }
-  bool end_array() { return put(close().values); }
-  template <typename Error>
-  bool parse_error(std::size_t, const std::string&, const Error& error) {
-    throw error;  // of its own type, as ordered_json::parse() does
-  }
+  Status end_array() override { return put(close().values); }
 
   OrderedJson root;
 
@@ -57,22 +48,22 @@ class OrderedBuilder {
     OrderedJson::array_t values;
   };
 
-  bool open() {
+  Status open() {
     open_.emplace_back();
-    return true;
+    return ok_status();
   }
   Container close() {
     Container out = std::move(open_.back());
     open_.pop_back();
     return out;
   }
-  bool put(OrderedJson value) {
+  Status put(OrderedJson value) {
     if (open_.empty()) {
       root = std::move(value);
     } else {
       open_.back().values.push_back(std::move(value));
     }
-    return true;
+    return ok_status();
   }
 
   std::vector<Container> open_;
@@ -81,9 +72,10 @@ class OrderedBuilder {
 }  // namespace
 
 OrderedJson parse_ordered_json(std::string_view text) {
-  OrderedBuilder builder;
-  OrderedJson::sax_parse(text.begin(), text.end(), &builder);
-  return std::move(builder.root);
+  OrderedBuilder tree;
+  const Status status = read_json(text, tree, kAnyJsonDepth);
+  CHECK(status.ok());  // the caller's text is JSON
+  return std::move(tree.root);
 }
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Of a text that parse_json() accepted, or that dump() wrote: a key that stands twice in an object would stay twice,
-// and the depth is not bounded. Of malformed text it throws what ordered_json::parse() throws.
+// Only of a text that parse_json() accepted, or that dump() wrote: a malformed one is a programmer error and aborts, a
+// key that stands twice in an object would stay twice, and the depth is not bounded.
 nlohmann::ordered_json parse_ordered_json(std::string_view text);
 
 }  // namespace millrace

@@ -4,83 +4,73 @@
 #include <array>
 #include <cstring>
 #include <new>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <tuple>
 #include <unordered_set>
 
 #include "base/json.h"
+#include "base/json_events.h"
 #include "base/utf8.h"
 
 namespace millrace {
 namespace {
 
 constexpr std::size_t kMaxQuotedBytes = 120;
+constexpr int kHeaderDepth = 4;  // one more than the format has, so that the builder refuses what is too deep, by name
 // Element types of the format that Millrace has no use for; naming them apart makes the message honest.
 constexpr std::array<std::string_view, 14> kUnsupportedDTypes = {
     "U16",         "U32", "U64",     "F8_E5M2", "F8_E4M3", "F8_E8M0", "F8_E4M3FNUZ",
     "F8_E5M2FNUZ", "F4",  "F6_E2M3", "F6_E3M2", "C64",     "E8M0",    "F8_E4M3B11FNUZ"};
 
-// Builds the entry list from nlohmann's SAX events. The JSON has a fixed form of three levels, so the state is one enum
-// and anything else is refused where it begins; nothing is kept but what a valid header holds.
-class HeaderBuilder {
+// Builds the entry list. The JSON has a fixed form of three levels, so the state is one enum and anything else is
+// refused where it begins; nothing is kept but what a valid header holds.
+class HeaderBuilder : public JsonHandler {
  public:
-  using Json = nlohmann::json;
-  using number_integer_t = Json::number_integer_t;
-  using number_unsigned_t = Json::number_unsigned_t;
-  using number_float_t = Json::number_float_t;
-  using string_t = Json::string_t;
-  using binary_t = Json::binary_t;
-
   explicit HeaderBuilder(SafetensorsHeader& out) : out_(out) {}
 
-  const Status& failure() const { return failure_; }
+  Status null() override { return refuse("null"); }
+  Status boolean(bool) override { return refuse("a boolean"); }
+  Status real(double, const std::string& text) override { return refuse("the number " + text.substr(0, 40)); }
 
-  bool null() { return refuse("null"); }
-  bool boolean(bool) { return refuse("a boolean"); }
-  bool number_float(number_float_t, const string_t& text) { return refuse("the number " + text.substr(0, 40)); }
-  bool binary(binary_t&) { return refuse("a binary value"); }
-
-  bool number_integer(number_integer_t value) {
+  Status negative(int64_t value) override {
     if (state_ != State::kShape && state_ != State::kOffsets) return refuse(std::to_string(value));
-    return fail("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), value);
+    return invalid_argument("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), value);
   }
 
-  bool number_unsigned(number_unsigned_t value) {
+  Status natural(uint64_t value) override {
     if (state_ == State::kShape) return add_dim(value);
     if (state_ != State::kOffsets) return refuse(std::to_string(value));
-    if (offset_count_ >= 2) return fail("data_offsets of {} has over 2 numbers; wanted 2", quoted_name(entry_.name));
+    if (offset_count_ >= 2)
+      return invalid_argument("data_offsets of {} has over 2 numbers; wanted 2", quoted_name(entry_.name));
     (offset_count_++ == 0 ? entry_.begin : entry_.end) = value;
-    return true;
+    return ok_status();
   }
 
-  bool string(string_t& value) {
+  Status string(std::string&& value) override {
     if (state_ == State::kMetadata) {
       out_.metadata.emplace(std::move(key_), std::move(value));
-      return true;
+      return ok_status();
     }
     if (state_ != State::kEntry || field_ != "dtype") return refuse("a string");
     const std::optional<DType> dtype = dtype_from_name(value);
     if (!dtype) return refuse_dtype(value);
     entry_.dtype = *dtype;
     has_dtype_ = true;
-    return true;
+    return ok_status();
   }
 
-  bool start_object(std::size_t) {
+  Status start_object() override {
     if (state_ == State::kStart) {
       state_ = State::kTop;
-      return true;
+      return ok_status();
     }
     if (state_ != State::kTop) return refuse("an object");
     if (key_ == "__metadata__") {
       state_ = State::kMetadata;
-      return true;
+      return ok_status();
     }
     if (out_.tensors.size() >= kSafetensorsMaxTensors) {
-      failure_ =
-          error(StatusCode::kTooLarge, "header holds over {} tensors; wanted at most that", kSafetensorsMaxTensors);
-      return false;
+      return error(StatusCode::kTooLarge, "it holds over {} tensors; wanted at most that", kSafetensorsMaxTensors);
     }
     entry_ = SafetensorsEntry{};
     entry_.name = std::move(key_);
@@ -88,119 +78,107 @@ class HeaderBuilder {
     offset_count_ = 0;
     field_.clear();
     state_ = State::kEntry;
-    return true;
+    return ok_status();
   }
 
-  bool end_object() {
+  Status end_object() override {
     if (state_ == State::kEntry) {
-      if (!has_dtype_) return fail("tensor {} has no dtype; wanted one", quoted_name(entry_.name));
-      if (!has_shape_) return fail("tensor {} has no shape; wanted one", quoted_name(entry_.name));
-      if (offset_count_ != 2) return fail("tensor {} has no data_offsets; wanted two", quoted_name(entry_.name));
+      if (!has_dtype_) return invalid_argument("tensor {} has no dtype; wanted one", quoted_name(entry_.name));
+      if (!has_shape_) return invalid_argument("tensor {} has no shape; wanted one", quoted_name(entry_.name));
+      if (offset_count_ != 2)
+        return invalid_argument("tensor {} has no data_offsets; wanted two", quoted_name(entry_.name));
       out_.tensors.push_back(std::move(entry_));
     }
     state_ = state_ == State::kTop ? State::kDone : State::kTop;
-    return true;
+    return ok_status();
   }
 
-  bool start_array(std::size_t) {
+  Status start_array() override {
     if (state_ == State::kEntry && field_ == "shape") {
       state_ = State::kShape;
       has_shape_ = true;
-      return true;
+      return ok_status();
     }
     if (state_ == State::kEntry && field_ == "data_offsets") {
       state_ = State::kOffsets;
-      return true;
+      return ok_status();
     }
     return refuse("an array");
   }
 
-  bool end_array() {
+  Status end_array() override {
     if (state_ == State::kOffsets && offset_count_ != 2) {
-      return fail("data_offsets of {} has {} numbers; wanted 2", quoted_name(entry_.name), offset_count_);
+      return invalid_argument("data_offsets of {} has {} numbers; wanted 2", quoted_name(entry_.name), offset_count_);
     }
     state_ = State::kEntry;
-    return true;
+    return ok_status();
   }
 
-  bool key(string_t& name) {
+  Status key(std::string&& name) override {
     if (state_ == State::kEntry) {
       if (name != "dtype" && name != "shape" && name != "data_offsets") {
-        return fail("tensor {} has the field {}; wanted dtype, shape and data_offsets", quoted_name(entry_.name),
-                    quoted_name(name));
+        return invalid_argument("tensor {} has the field {}; wanted dtype, shape and data_offsets",
+                                quoted_name(entry_.name), quoted_name(name));
       }
       if ((name == "dtype" && has_dtype_) || (name == "shape" && has_shape_) ||
           (name == "data_offsets" && offset_count_ > 0)) {
-        return fail("tensor {} has {} twice; wanted it once", quoted_name(entry_.name), name);
+        return invalid_argument("tensor {} has {} twice; wanted it once", quoted_name(entry_.name), name);
       }
       field_ = name;
-      return true;
+      return ok_status();
     }
     if (state_ == State::kMetadata && out_.metadata.contains(name)) {
-      return fail("__metadata__ has the key {} twice; wanted it once", quoted_name(name));
+      return invalid_argument("__metadata__ has the key {} twice; wanted it once", quoted_name(name));
     }
     if (state_ == State::kTop && !seen_.insert(name).second) {
-      return fail("header has the name {} twice; wanted it once", quoted_name(name));
+      return invalid_argument("the name {} stands twice; wanted it once", quoted_name(name));
     }
     key_ = std::move(name);
-    return true;
-  }
-
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) {
-    return fail("header breaks off at its byte {}; wanted a JSON object in UTF-8", position);
+    return ok_status();
   }
 
  private:
   enum class State : uint8_t { kStart, kTop, kMetadata, kEntry, kShape, kOffsets, kDone };
 
-  template <typename... Args>
-  bool fail(fmt::format_string<Args...> format, Args&&... args) {
-    if (failure_.ok())
-      failure_ = Status(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
-    return false;
-  }
-
   // A value of the wrong kind for where it stands.
-  bool refuse(std::string_view seen) {
+  Status refuse(std::string_view seen) {
     switch (state_) {
       case State::kMetadata:
-        return fail("__metadata__ key {} holds {}; wanted a string", quoted_name(key_), seen);
+        return invalid_argument("__metadata__ key {} holds {}; wanted a string", quoted_name(key_), seen);
       case State::kEntry:
-        return fail("{} of {} is {}; wanted {}", field_, quoted_name(entry_.name), seen,
-                    field_ == "dtype" ? "a string" : "an array of integers");
+        return invalid_argument("{} of {} is {}; wanted {}", field_, quoted_name(entry_.name), seen,
+                                field_ == "dtype" ? "a string" : "an array of integers");
       case State::kShape:
       case State::kOffsets:
-        return fail("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), seen);
+        return invalid_argument("{} of {} holds {}; wanted integers >= 0", field_, quoted_name(entry_.name), seen);
       case State::kTop:
-        return fail("header entry {} is {}; wanted an object", quoted_name(key_), seen);
+        return invalid_argument("entry {} is {}; wanted an object", quoted_name(key_), seen);
       default:
-        return fail("header is {}; wanted a JSON object", seen);
+        return invalid_argument("it is {}; wanted a JSON object", seen);
     }
   }
 
-  bool refuse_dtype(const std::string& name) {
+  Status refuse_dtype(const std::string& name) {
     const bool known =
         std::find(kUnsupportedDTypes.begin(), kUnsupportedDTypes.end(), name) != kUnsupportedDTypes.end();
-    failure_ = error(known ? StatusCode::kUnsupported : StatusCode::kInvalidArgument,
-                     "dtype of {} is {}; wanted F32, F16, BF16, F64, I64, I32, I16, I8, U8 or BOOL",
-                     quoted_name(entry_.name), quoted_name(name));
-    return false;
+    return error(known ? StatusCode::kUnsupported : StatusCode::kInvalidArgument,
+                 "dtype of {} is {}; wanted F32, F16, BF16, F64, I64, I32, I16, I8, U8 or BOOL",
+                 quoted_name(entry_.name), quoted_name(name));
   }
 
-  bool add_dim(uint64_t value) {
+  Status add_dim(uint64_t value) {
     if (entry_.shape.rank() >= kMaxDims) {
-      return fail("shape of {} has over {} dimensions; wanted at most {}", quoted_name(entry_.name), kMaxDims,
-                  kMaxDims);
+      return invalid_argument("shape of {} has over {} dimensions; wanted at most {}", quoted_name(entry_.name),
+                              kMaxDims, kMaxDims);
     }
     if (value > static_cast<uint64_t>(INT64_MAX)) {
-      return fail("shape of {} holds {}; wanted at most {}", quoted_name(entry_.name), value, INT64_MAX);
+      return invalid_argument("shape of {} holds {}; wanted at most {}", quoted_name(entry_.name), value, INT64_MAX);
     }
     entry_.shape.push_back(static_cast<int64_t>(value));
-    return true;
+    return ok_status();
   }
 
   SafetensorsHeader& out_;
-  Status failure_;
   State state_ = State::kStart;
   std::string key_;    // of the top level or of __metadata__
   std::string field_;  // of the entry
@@ -291,16 +269,10 @@ Result<SafetensorsHeader> parse(std::span<const std::byte> file) {
     return invalid_argument("not a safetensors file: header starts with byte 0x{:02x}; wanted '{{'",
                             static_cast<unsigned char>(text[0]));
   }
-  // nlohmann takes a NUL for the end of the text and would skip what follows.
-  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
-    return invalid_argument("header has a NUL at its byte {}; wanted JSON", nul);
-  }
   SafetensorsHeader header;
   header.data_start = 8 + length;
   HeaderBuilder builder(header);
-  const bool parsed = nlohmann::json::sax_parse(text.begin(), text.end(), &builder);
-  if (!builder.failure().ok()) return builder.failure();
-  if (!parsed) return invalid_argument("header is malformed; wanted a JSON object");
+  RETURN_IF_ERROR(read_json(text, builder, kHeaderDepth).with_prefix("header"));
   const uint64_t data_bytes = file.size() - header.data_start;
   for (const SafetensorsEntry& entry : header.tensors) RETURN_IF_ERROR(check_entry(entry, data_bytes));
   RETURN_IF_ERROR(check_cover(header.tensors, data_bytes));

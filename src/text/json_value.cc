@@ -2,9 +2,11 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json_events.h"
 #include "text/jinja/error.h"
 
 namespace millrace {
@@ -12,8 +14,8 @@ namespace {
 
 using jinja::Value;
 
-template <typename AnyJson>
 // Recursion: the check of the depth comes first, so it is never deeper than the values of a template may be.
+template <typename AnyJson>
 Value convert(const AnyJson& json, int depth) {
   if (depth > jinja::kMaxValueDepth) jinja::fail_limit("JSON nests more than {} deep", jinja::kMaxValueDepth);
   switch (json.type()) {
@@ -58,53 +60,40 @@ Result<Value> convert_checked(const AnyJson& json) {
   }
 }
 
-// Builds values while nlohmann reads; a stack of open arrays and objects.
-class Builder : public nlohmann::json_sax<Json> {
+// Builds values without a tree between. Containers are made from the leaves up, as a value is immutable.
+class ValueBuilder : public JsonHandler {
  public:
-  explicit Builder(int max_depth) : max_depth_(max_depth) {}
-
-  bool null() override { return add(Value()); }
-  bool boolean(bool value) override { return add(Value::boolean(value)); }
-  bool number_integer(number_integer_t value) override { return add(Value::integer(value)); }
-  bool number_unsigned(number_unsigned_t value) override { return add(Value::integer(value)); }
-  bool number_float(number_float_t value, const string_t&) override { return add(Value::real(value)); }
-  // nlohmann gives the string up to the receiver: it may be moved from.
-  bool string(string_t& value) override { return add(Value::string(std::move(value), false)); }
-  // Of the binary formats alone, which sax_parse() does not read here.
-  bool binary(binary_t&) override { return false; }
-  bool start_object(std::size_t) override {
+  Status null() override { return add(Value()); }
+  Status boolean(bool value) override { return add(Value::boolean(value)); }
+  Status negative(int64_t value) override { return add(Value::integer(value)); }
+  Status natural(uint64_t value) override { return add(Value::integer(value)); }
+  Status real(double value, const std::string& /*text*/) override { return add(Value::real(value)); }
+  Status string(std::string&& value) override { return add(Value::string(std::move(value), false)); }
+  Status start_object() override {
     open_.push_back({std::make_shared<jinja::DictObject>(), {}, {}});
-    return check_depth();
+    return ok_status();
   }
-  // Comes only inside of an object, so the innermost open one is an object.
-  bool key(string_t& value) override {
-    open_.back().key = Value::string(std::move(value), false);
-    return true;
+  Status key(std::string&& name) override {
+    open_.back().key = Value::string(std::move(name), false);
+    return ok_status();
   }
-  bool end_object() override {
+  Status end_object() override {
     // Taken out before add(), which puts it into the one that is then the innermost.
     Value value = jinja::make_dict(std::move(open_.back().dict));
     open_.pop_back();
     return add(std::move(value));
   }
-  bool start_array(std::size_t) override {
+  Status start_array() override {
     open_.push_back({});
-    return check_depth();
+    return ok_status();
   }
-  bool end_array() override {
+  Status end_array() override {
     Value value = jinja::make_list(std::move(open_.back().items));
     open_.pop_back();
     return add(std::move(value));
   }
-  // The message of nlohmann quotes what the client sent, at length; the position is enough.
-  bool parse_error(std::size_t position, const std::string&, const nlohmann::detail::exception&) override {
-    status_ = invalid_argument("malformed JSON at byte {}", position);
-    return false;
-  }
 
-  // Why a function above gave false. nlohmann stops at the first false and does not call parse_error() for it.
-  const Status& status() const { return status_; }
-  Value take() { return std::move(root_); }
+  Value root;
 
  private:
   struct Open {
@@ -113,26 +102,18 @@ class Builder : public nlohmann::json_sax<Json> {
     Value key;
   };
 
-  bool check_depth() {
-    if (static_cast<int>(open_.size()) <= max_depth_) return true;
-    status_ = invalid_argument("JSON nests more than {} deep", max_depth_);
-    return false;
-  }
-  bool add(Value value) {
+  Status add(Value value) {
     if (open_.empty()) {
-      root_ = std::move(value);
+      root = std::move(value);
     } else if (open_.back().dict) {
       open_.back().dict->set(open_.back().key, std::move(value));
     } else {
       open_.back().items.push_back(std::move(value));
     }
-    return true;
+    return ok_status();
   }
 
-  int max_depth_;
   std::vector<Open> open_;
-  Value root_;
-  Status status_;
 };
 
 }  // namespace
@@ -141,18 +122,13 @@ Result<Value> json_to_value(const Json& json) { return convert_checked(json); }
 Result<Value> json_to_value(const nlohmann::ordered_json& json) { return convert_checked(json); }
 
 Result<Value> parse_json_value(std::string_view text, int max_depth) {
-  Builder builder(max_depth < jinja::kMaxValueDepth ? max_depth : jinja::kMaxValueDepth - 1);
+  ValueBuilder values;
   try {
-    bool parsed = Json::sax_parse(text.begin(), text.end(), &builder);
-    if (!parsed) {
-      return builder.status().ok() ? invalid_argument("malformed JSON") : builder.status();
-    }
-    return builder.take();
+    RETURN_IF_ERROR(read_json(text, values, std::min(max_depth, jinja::kMaxValueDepth - 1)));
   } catch (const jinja::TemplateError& error) {
     return Status(error.code, error.message);
-  } catch (const std::exception& error) {
-    return invalid_argument("malformed JSON: {}", error.what());
   }
+  return std::move(values.root);
 }
 
 }  // namespace millrace
