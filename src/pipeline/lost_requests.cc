@@ -12,8 +12,8 @@ LostRequests::LostRequests(const StageGraph& graph, LiveRequests& requests, Conn
 
 void LostRequests::on_report(std::size_t slot, wire::RequestReport report) {
   if (report.round != round_) return;
-  Shares& shares = reports_[slot];
-  for (wire::RequestShare& share : report.requests) shares.insert_or_assign(share.id, std::move(share));
+  StageRequests& of_stage = reports_[slot];
+  for (wire::StageRequest& request : report.requests) of_stage.insert_or_assign(request.id, std::move(request));
 }
 
 std::vector<LostRequests::Lost> LostRequests::tick(int64_t now_ms) {
@@ -79,27 +79,27 @@ std::optional<LostRequests::Row> LostRequests::row_of(const LiveRequest& request
   for (std::size_t stage = 0; stage < row.size(); ++stage) {
     const std::size_t slot = request.route[stage];
     if (slot == Placement::kNone || !connected_(slot)) continue;
-    const auto shares = reports_.find(slot);
-    if (shares == reports_.end()) return std::nullopt;
-    const auto share = shares->second.find(request.id);
-    if (share != shares->second.end()) row[stage] = &share->second;
+    const auto report = reports_.find(slot);
+    if (report == reports_.end()) return std::nullopt;
+    const auto found = report->second.find(request.id);
+    if (found != report->second.end()) row[stage] = &found->second;
   }
   return row;
 }
 
 std::string LostRequests::why_lost(const LiveRequest& request, const Row& row) const {
-  using Standing = wire::RequestStanding;
+  using State = wire::StageRequestState;
   bool works = false;
   for (std::size_t stage = 0; stage < row.size(); ++stage) {
     if (row[stage] == nullptr) continue;
-    if (row[stage]->standing == Standing::kFailed) return fmt::format("'{}' has failed", graph_.name_of(stage));
-    works = works || row[stage]->standing == Standing::kWorks;
+    if (row[stage]->state == State::kFailed) return fmt::format("'{}' has failed", graph_.name_of(stage));
+    works = works || row[stage]->state == State::kWorking;
     for (const std::string& target : row[stage]->targets) {
       const std::size_t to = graph_.index_of(target);
       if (to >= row.size() || (request.complete_inputs[to] & stage_bit(stage)) != 0) continue;
-      const wire::RequestShare* share = row[to];
-      if (share != nullptr && share->standing == Standing::kFinished) continue;
-      if (share != nullptr && contains(share->sources, graph_.name_of(stage))) continue;
+      const wire::StageRequest* receiver = row[to];
+      if (receiver != nullptr && receiver->state == State::kFinished) continue;
+      if (receiver != nullptr && contains(receiver->sources, graph_.name_of(stage))) continue;
       return fmt::format("'{}' has sent to '{}', where nothing has come", graph_.name_of(stage), target);
     }
   }

@@ -58,9 +58,9 @@ class LostRequests {
   uint64_t lost() const { return lost_; }
 
  private:
-  using Shares = std::unordered_map<ReqId, wire::RequestShare>;
+  using StageRequests = std::unordered_map<ReqId, wire::StageRequest>;
   // By stage of the graph; null: it has nothing of the request.
-  using Row = std::vector<const wire::RequestShare*>;
+  using Row = std::vector<const wire::StageRequest*>;
   struct Suspicion {
     int rounds = 0;
     int64_t last_seen_ms = 0;  // of the request then: a chunk that has come since clears it
@@ -79,7 +79,7 @@ class LostRequests {
   int64_t next_ms_ = 0;
   uint64_t round_ = 0;
   std::vector<ReqId> asked_;                         // in this round, kMaxProbedRequests at most
-  std::map<std::size_t, Shares> reports_;            // of this round, by slot
+  std::map<std::size_t, StageRequests> reports_;     // of this round, by slot
   std::unordered_map<ReqId, Suspicion> suspicions_;  // of live requests alone
   uint64_t lost_ = 0;
 };

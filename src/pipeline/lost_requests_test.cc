@@ -11,7 +11,7 @@
 namespace millrace::testing {
 namespace {
 
-using Standing = wire::RequestStanding;
+using State = wire::StageRequestState;
 
 // "prepare" -> "think" -> "decode": what each reports of a request, or nothing where it is not in `reports`.
 class LostRequestsTest : public CoordinatorHarness {
@@ -33,10 +33,10 @@ class LostRequestsTest : public CoordinatorHarness {
   wire::RequestReport answer(const wire::RequestProbe& probe, const ReplicaView& replica) {
     wire::RequestReport report{.from = from(replica.stage, replica.replica), .round = probe.round};
     for (const ReqId id : probe.ids) {
-      auto share = reports.find(replica.stage);
-      if (share == reports.end()) continue;
-      share->second.id = id;
-      report.requests.push_back(share->second);
+      auto found = reports.find(replica.stage);
+      if (found == reports.end()) continue;
+      found->second.id = id;
+      report.requests.push_back(found->second);
     }
     return report;
   }
@@ -49,7 +49,7 @@ class LostRequestsTest : public CoordinatorHarness {
   // Quiet time, and the round that only asks.
   static constexpr int kBefore = static_cast<int>(kQuietMs / kRequestProbeMs) + 1;
 
-  std::map<std::string, wire::RequestShare> reports;
+  std::map<std::string, wire::StageRequest> reports;
   int asked = 0;
   Client client;
   const SubmitOptions text{.terminals = std::vector<std::string>{"decode"}};
@@ -77,8 +77,8 @@ TEST_F(LostRequestsTest, NoStageIsAskedWhileAnAnswerComes) {
 
 TEST_F(LostRequestsTest, WorkThatTakesLongIsNoLoss) {
   submit(client, text);
-  reports["think"] = {.standing = Standing::kWorks, .sources = {"prepare"}};
-  reports["prepare"] = {.standing = Standing::kFinished};
+  reports["think"] = {.state = State::kWorking, .sources = {"prepare"}};
+  reports["prepare"] = {.state = State::kFinished};
   rounds(40);
   EXPECT_GT(asked, 0);
   EXPECT_EQ(client.ends, 0);
@@ -87,7 +87,7 @@ TEST_F(LostRequestsTest, WorkThatTakesLongIsNoLoss) {
 // What "prepare" has sent is lost, and it is done.
 TEST_F(LostRequestsTest, ALostResultOfAStageThatIsDoneIsFound) {
   submit(client, text);
-  reports["prepare"] = {.standing = Standing::kFinished};
+  reports["prepare"] = {.state = State::kFinished};
   rounds(kBefore + kLostRounds + 1);
   expect_lost(client, "no stage works on the request");
 }
@@ -95,8 +95,8 @@ TEST_F(LostRequestsTest, ALostResultOfAStageThatIsDoneIsFound) {
 // One waits for what is lost.
 TEST_F(LostRequestsTest, AStageThatWaitsDoesNotWork) {
   submit(client);
-  reports["prepare"] = {.standing = Standing::kFinished};
-  reports["tone"] = {.standing = Standing::kWaits, .sources = {"talk"}};
+  reports["prepare"] = {.state = State::kFinished};
+  reports["tone"] = {.state = State::kWaiting, .sources = {"talk"}};
   rounds(kBefore + kLostRounds + 1);
   expect_lost(client, "no stage works on the request");
 }
@@ -104,8 +104,8 @@ TEST_F(LostRequestsTest, AStageThatWaitsDoesNotWork) {
 // Its Failure is lost, while another stage goes on.
 TEST_F(LostRequestsTest, ALostFailureIsFound) {
   submit(client);
-  reports["think"] = {.standing = Standing::kFailed};
-  reports["tone"] = {.standing = Standing::kWorks, .sources = {"talk"}};
+  reports["think"] = {.state = State::kFailed};
+  reports["tone"] = {.state = State::kWorking, .sources = {"talk"}};
   rounds(kBefore + kLostRounds + 1);
   expect_lost(client, "'think' has failed");
 }
@@ -113,18 +113,18 @@ TEST_F(LostRequestsTest, ALostFailureIsFound) {
 // "think" computes, until its window is full; its first chunks are lost.
 TEST_F(LostRequestsTest, AStreamThatNeverArrivesIsFoundWhileItsSenderWorks) {
   submit(client, text);
-  reports["think"] = {.standing = Standing::kWorks, .sources = {"prepare"}, .targets = {"decode"}};
+  reports["think"] = {.state = State::kWorking, .sources = {"prepare"}, .targets = {"decode"}};
   rounds(kBefore + kLostRounds + 1);
   expect_lost(client, "'think' has sent to 'decode', where nothing has come");
 }
 
 TEST_F(LostRequestsTest, AStreamThatArrivedIsNone) {
   submit(client, text);
-  reports["think"] = {.standing = Standing::kWorks, .sources = {"prepare"}, .targets = {"decode"}};
-  reports["decode"] = {.standing = Standing::kWaits, .sources = {"think"}};
+  reports["think"] = {.state = State::kWorking, .sources = {"prepare"}, .targets = {"decode"}};
+  reports["decode"] = {.state = State::kWaiting, .sources = {"think"}};
   rounds(20);
   EXPECT_EQ(client.ends, 0);
-  reports["decode"] = {.standing = Standing::kFinished};  // its result is on its way
+  reports["decode"] = {.state = State::kFinished};  // its result is on its way
   rounds(20);
   EXPECT_EQ(client.ends, 0);
 }
@@ -132,8 +132,8 @@ TEST_F(LostRequestsTest, AStreamThatArrivedIsNone) {
 // From another one it has something, from this one nothing.
 TEST_F(LostRequestsTest, WhatCameFromAnotherStageIsNoProof) {
   submit(client, text);
-  reports["think"] = {.standing = Standing::kWorks, .targets = {"decode"}};
-  reports["decode"] = {.standing = Standing::kWorks, .sources = {"talk"}};
+  reports["think"] = {.state = State::kWorking, .targets = {"decode"}};
+  reports["decode"] = {.state = State::kWorking, .sources = {"talk"}};
   rounds(kBefore + kLostRounds + 1);
   expect_lost(client, "'think' has sent to 'decode', where nothing has come");
 }
@@ -150,7 +150,7 @@ TEST_F(LostRequestsTest, AReportOfAnotherRoundIsIgnored) {
   const ReqId id = submit(client, text);
   rounds(kBefore + kLostRounds - 1);
   wire::RequestReport old{.from = from("think", thinker_of(id)), .round = 1};
-  old.requests = {{.id = id, .standing = Standing::kWorks}};
+  old.requests = {{.id = id, .state = State::kWorking}};
   core->handle(old, now);
   rounds(2);
   EXPECT_EQ(client.ends, 1);

@@ -9,12 +9,12 @@
 namespace millrace::testing {
 namespace {
 
-using Standing = wire::RequestStanding;
+using State = wire::StageRequestState;
 using Names = std::vector<std::string>;
 
 class StageLoopReports : public OneStage {
  protected:
-  std::vector<wire::RequestShare> ask(const std::vector<uint64_t>& ids) {
+  std::vector<wire::StageRequest> ask(const std::vector<uint64_t>& ids) {
     wire::RequestProbe probe{.from = from_coordinator(), .round = ++round_};
     for (const uint64_t id : ids) probe.ids.push_back(ReqId{id});
     deliver(probe);
@@ -25,10 +25,10 @@ class StageLoopReports : public OneStage {
     EXPECT_EQ(reports.back().from, (wire::Origin{kSession, "mid", 0, loop_->incarnation()}));
     return reports.back().requests;
   }
-  wire::RequestShare ask(uint64_t id) {
-    const auto shares = ask(std::vector<uint64_t>{id});
-    EXPECT_EQ(shares.size(), 1u);
-    return shares.empty() ? wire::RequestShare{} : shares[0];
+  wire::StageRequest ask(uint64_t id) {
+    const auto requests = ask(std::vector<uint64_t>{id});
+    EXPECT_EQ(requests.size(), 1u);
+    return requests.empty() ? wire::StageRequest{} : requests[0];
   }
   void wait_for_two() {
     spec_.wait_for = {"a", "c"};
@@ -47,15 +47,15 @@ TEST_F(StageLoopReports, UnknownRequestsAreNotListed) {
 TEST_F(StageLoopReports, ARequestThatStartedIsWorkedOn) {
   make();
   receive(payload(1, "a", number(1)));
-  EXPECT_EQ(ask(1), (wire::RequestShare{ReqId{1}, Standing::kWorks, {"a"}, {}}));
+  EXPECT_EQ(ask(1), (wire::StageRequest{ReqId{1}, State::kWorking, {"a"}, {}}));
 }
 
 TEST_F(StageLoopReports, OneThatWaitsForPayloadsWaits) {
   wait_for_two();
   receive(payload(1, "a", number(1)));
-  EXPECT_EQ(ask(1), (wire::RequestShare{ReqId{1}, Standing::kWaits, {"a"}, {}}));
+  EXPECT_EQ(ask(1), (wire::StageRequest{ReqId{1}, State::kWaiting, {"a"}, {}}));
   receive(payload(1, "c", number(2)));
-  EXPECT_EQ(ask(1), (wire::RequestShare{ReqId{1}, Standing::kWorks, {"a", "c"}, {}}));
+  EXPECT_EQ(ask(1), (wire::StageRequest{ReqId{1}, State::kWorking, {"a", "c"}, {}}));
 }
 
 // Its bytes are on their way: that ends by itself.
@@ -63,7 +63,7 @@ TEST_F(StageLoopReports, AFetchIsWork) {
   wait_for_two();
   hub_.holds_gets = true;
   receive(lying_payload(1, "a", put_payload(with_tensor(1), "a")));
-  EXPECT_EQ(ask(1).standing, Standing::kWorks);
+  EXPECT_EQ(ask(1).state, State::kWorking);
 }
 
 TEST_F(StageLoopReports, WhatHasLeftIsNamed) {
@@ -84,9 +84,9 @@ TEST_F(StageLoopReports, EndsAreNamed) {
   make();
   receive(payload(1, "a", number(1)));
   run(2 * loop::kRetryMs);
-  EXPECT_EQ(ask(1), (wire::RequestShare{ReqId{1}, Standing::kFinished, {}, {"x"}}));
+  EXPECT_EQ(ask(1), (wire::StageRequest{ReqId{1}, State::kFinished, {}, {"x"}}));
   deliver(wire::AbortRequest{ReqId{2}});
-  EXPECT_EQ(ask(2), (wire::RequestShare{ReqId{2}, Standing::kFailed, {}, {}}));
+  EXPECT_EQ(ask(2), (wire::StageRequest{ReqId{2}, State::kFailed, {}, {}}));
 }
 
 TEST_F(StageLoopReports, AnotherSessionsCoordinatorGetsNoAnswer) {

@@ -26,7 +26,7 @@ constexpr uint64_t last_value(InFlightPolicy) { return static_cast<uint64_t>(InF
 constexpr uint64_t last_value(MediaKind) { return static_cast<uint64_t>(MediaKind::kAudio); }
 constexpr uint64_t last_value(StepKind) { return static_cast<uint64_t>(StepKind::kMixed); }
 constexpr uint64_t last_value(KvRole) { return static_cast<uint64_t>(KvRole::kDecode); }
-constexpr uint64_t last_value(RequestStanding) { return static_cast<uint64_t>(RequestStanding::kFailed); }
+constexpr uint64_t last_value(StageRequestState) { return static_cast<uint64_t>(StageRequestState::kFailed); }
 constexpr uint64_t last_value(RowType) { return static_cast<uint64_t>(RowType::kF32); }
 constexpr uint64_t last_value(RowLayout) { return static_cast<uint64_t>(RowLayout::kRowMajor); }
 constexpr uint64_t last_value(StatusCode) { return static_cast<uint64_t>(StatusCode::kInternal); }

@@ -21,10 +21,10 @@ RequestProbe sample_probe() {
 RequestReport sample_report() {
   RequestReport report{.from = {0x1122334455667788, "image_encoder", 1, 7}, .round = 70000};
   report.requests = {{.id = ReqId{9},
-                      .standing = RequestStanding::kWorks,
+                      .state = StageRequestState::kWorking,
                       .sources = {"preprocess", "thinker"},
                       .targets = {"decode"}},
-                     {.id = ReqId{10}, .standing = RequestStanding::kFinished}};
+                     {.id = ReqId{10}, .state = StageRequestState::kFinished}};
   return report;
 }
 

@@ -30,31 +30,32 @@ struct RequestProbe {
   }
 };
 
-enum class RequestStanding : uint8_t {
-  kWaits = 0,     // for what other stages send; until then nothing happens here
-  kWorks = 1,     // on it, or sends, or is given what others have sent
+enum class StageRequestState : uint8_t {
+  kWaiting = 0,   // for what other stages send; until then nothing happens here
+  kWorking = 1,   // on it, or sends, or is given what others have sent
   kFinished = 2,  // its result has left
   kFailed = 3,    // its Failure has left, or is about to
 };
 
-struct RequestShare {
+// What one stage has of one request.
+struct StageRequest {
   ReqId id;
-  RequestStanding standing = RequestStanding::kWaits;
+  StageRequestState state = StageRequestState::kWaiting;
   std::vector<std::string> sources;  // stages from which something of it has come
   std::vector<std::string> targets;  // stages to which something of it has left
 
   template <typename V>
   void visit(V&& v) {
-    v(1, id), v(2, standing), v(3, sources, kMaxSources), v(4, targets, kMaxSources);
+    v(1, id), v(2, state), v(3, sources, kMaxSources), v(4, targets, kMaxSources);
   }
-  friend bool operator==(const RequestShare&, const RequestShare&) = default;
+  friend bool operator==(const StageRequest&, const StageRequest&) = default;
 };
 
 // stage -> coordinator, one for each probe.
 struct RequestReport {
   Origin from;
   uint64_t round = 0;  // the probe's
-  std::vector<RequestShare> requests;
+  std::vector<StageRequest> requests;
 
   template <typename V>
   void visit(V&& v) {
@@ -64,7 +65,7 @@ struct RequestReport {
 
 // As in pipeline_messages.h.
 Status validate(const RequestProbe& message);
-Status validate(const RequestShare& share);
+Status validate(const StageRequest& request);
 Status validate(const RequestReport& message);
 
 }  // namespace millrace::wire

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/read_ahead.h"
+#include "kernels/cpu/prefetch_distance.h"
 #include "kernels/cpu/tiles.h"
 
 namespace millrace::kernels {
@@ -76,7 +76,7 @@ void CpuLinear::run(const CpuInput& input, std::span<const CpuProduct> products)
       std::size_t which = 0;
       while (column >= cut.first[which + 1]) ++which;
       LinearPart part{};
-      part.ahead_bytes = read_ahead().plain_bytes;
+      part.prefetch_bytes = prefetch_distance().plain_bytes;
       part.packed_x = many ? packed_.data() : nullptr;
       part.tile_begin = tiles * block / cut.row_blocks;
       part.tile_end = tiles * (block + 1) / cut.row_blocks;

@@ -31,7 +31,7 @@ constexpr int64_t kChunkSteps = 32;
 // with a tile of x in three parts, 40 KiB in one. Longer blocks load and store the sums less often.
 template <int P>
 constexpr int64_t kBlockSteps = P == 1 ? 8 : 4;
-constexpr int64_t kAheadBytes = 4096;                // how far weights are asked for where they pass but once
+constexpr int64_t kPrefetchBytes = 4096;             // how far weights are asked for where they pass but once
 constexpr int64_t kGroupFloats = 4 * kRows * kRows;  // sums of a tile of rows and two panels
 
 struct alignas(64) TileConfig {
@@ -225,7 +225,7 @@ Group group_of(const LinearPart& part, int64_t panel, int64_t step, int64_t step
     group.stride[p] = width * 4;
     group.weight[p] = part.weight + (exists ? (panel + p) * panel_bytes + step * step_bytes : 0);
     if (tiles == 1) {
-      group.ahead[p] = group.weight[p] + kAheadBytes;
+      group.ahead[p] = group.weight[p] + kPrefetchBytes;
     } else if (step + steps < depth / kDepth) {
       group.ahead[p] = group.weight[p] + steps * step_bytes;
     } else {

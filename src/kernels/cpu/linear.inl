@@ -26,13 +26,13 @@ static inline const char* panel_at(const LinearPart& part, int64_t panel) {
 
 // ---- few rows: x as it lies, weights straight from the panel --------------------------------------------------------
 
-// What is asked for while a block is multiplied: what lies so far ahead of the weights that are read, or a run of bytes
-// of its own, of which each k, or pair of them, takes a step.
-struct AheadOfReads {
+// What is prefetched while a block is multiplied: what lies so far ahead of the weights that are read, or a run of
+// bytes of its own, of which each k, or pair of them, takes a step.
+struct PrefetchAhead {
   int64_t bytes;
   const char* next(const char* w) const { return w + bytes; }
 };
-struct AheadInSteps {
+struct PrefetchInSteps {
   const char* at;
   int64_t step;
   const char* next(const char*) { return (at += step) - step; }
@@ -88,12 +88,12 @@ static void few_panel(const LinearPart& part, int64_t panel) {
   const char* w = panel_at<kind>(part, panel);
   for (int64_t k = 0; k < part.k || k == 0; k += kLinearDepth, w += weight_bytes<kind>(kLinearDepth * width)) {
     const int64_t count = part.k - k < kLinearDepth ? part.k - k : kLinearDepth;
+    const int64_t prefetch_bytes = width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : part.prefetch_bytes;
     for (int64_t column = 0; column < width && panel * 32 + column < part.n; column += kColumns) {
       LV acc[M][V];
       UNROLL for (int m = 0; m < M; ++m) { UNROLL for (int v = 0; v < V; ++v) acc[m][v] = lv_zero(); }
       few_block<kind, M, V>(part.x + k, part.x_stride, w + line_bytes<kind>(column), line, count,
-                            AheadOfReads{width > kColumns ? weight_bytes<kind>(kLinearDepth * width) : part.ahead_bytes},
-                            acc);
+                            PrefetchAhead{prefetch_bytes}, acc);
       close_block<M, V>({&part, 0, panel * 32 + column, part.scratch + M * column, k == 0, k + count == part.k}, acc);
     }
   }
@@ -106,7 +106,7 @@ struct FewTile {
   const char* w;
   int64_t line;
   float* sums;
-  AheadInSteps ahead;
+  PrefetchInSteps ahead;
 };
 
 template <WeightKind kind, int V, int M = kFewTile>

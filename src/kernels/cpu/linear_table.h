@@ -23,8 +23,8 @@ struct LinearPart {
   int64_t y_stride;
   bool accumulate;
   int64_t panel_begin, panel_end;
-  int64_t ahead_bytes;  // how far `few` asks for weights: read_ahead.h
-  float* scratch;       // scratch_floats, 64-byte aligned
+  int64_t prefetch_bytes;  // how far `few` asks for weights: prefetch_distance.h
+  float* scratch;          // scratch_floats, 64-byte aligned
 };
 
 // One way to multiply one kind of weights. The bits of a row are the same through `few` and `many`.

@@ -9,7 +9,7 @@
 
 #include "base/cpu_info.h"
 #include "kernels/cpu/packed.h"
-#include "kernels/cpu/read_ahead.h"
+#include "kernels/cpu/prefetch_distance.h"
 
 namespace millrace::kernels {
 namespace {
@@ -99,7 +99,7 @@ void PanelLinear::run_rows(const CpuInput& x, std::span<const CpuProduct> produc
   const Weight& weight = *products.front().weight;
   CHECK(weight.layout == WeightLayout::kPanels);
   PanelPart all{};
-  all.ahead_bytes = read_ahead().quantized_bytes;
+  all.prefetch_bytes = prefetch_distance().quantized_bytes;
   all.kind = panel_kind(weight.dtype());
   all.panel_bytes = panel_bytes(weight.dtype(), x.width());
   all.blocks = x.width() / kPanelBlock;

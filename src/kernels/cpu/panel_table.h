@@ -78,8 +78,8 @@ struct PanelPart {
   int64_t y_stride;
   bool accumulate;
   int64_t rows, panel_begin, panel_end;
-  int64_t ahead_bytes;  // how far the first rows ask for weights: read_ahead.h
-  uint8_t* scratch;     // scratch_bytes(blocks) of the table, 64-byte aligned
+  int64_t prefetch_bytes;  // how far the first rows ask for weights: prefetch_distance.h
+  uint8_t* scratch;        // scratch_bytes(blocks) of the table, 64-byte aligned
 };
 
 struct PanelTable {

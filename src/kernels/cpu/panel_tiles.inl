@@ -65,8 +65,8 @@ static void tile_small(const PanelPart& part, TileStart at) {
       from += format.header_bytes;
     }
     if (at.first) {
-      if (b % 2 == 0) prefetch<format.header_bytes>(header, part.ahead_bytes);
-      prefetch<format.block_bytes>(from, part.ahead_bytes);
+      if (b % 2 == 0) prefetch<format.header_bytes>(header, part.prefetch_bytes);
+      prefetch<format.block_bytes>(from, part.prefetch_bytes);
     }
     Ints isum[M][H];
     if constexpr (kind == PanelKind::kQ8_0 && kSignedQ8_0) {
@@ -90,8 +90,8 @@ static void tile_small(const PanelPart& part, TileStart at) {
 struct Group {
   const uint8_t* header;
   int vector;
-  bool asks;  // whether to ask for what lies ahead of it
-  int64_t ahead_bytes;
+  bool prefetches;  // whether to fetch what lies `prefetch_bytes` ahead
+  int64_t prefetch_bytes;
   const int8_t* q;
   const float* d;
   const int32_t* terms;
@@ -104,11 +104,11 @@ static inline __attribute__((always_inline)) void group_minima(const Group& g, F
   const uint8_t* block = g.header + format.header_bytes + g.vector * 4 * kLanes;
   const uint8_t* scales = g.header + kPanelScales + g.vector * kLanes;
   const uint8_t* minima = g.header + kPanelMins + g.vector * kLanes;
-  if (g.asks) prefetch<format.header_bytes>(g.header, g.ahead_bytes);
+  if (g.prefetches) prefetch<format.header_bytes>(g.header, g.prefetch_bytes);
   Floats a[M], low[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = low[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
-    if (g.asks) prefetch<format.block_bytes>(block, g.ahead_bytes);
+    if (g.prefetches) prefetch<format.block_bytes>(block, g.prefetch_bytes);
     Ints isum[M][1];
     start(isum);
     multiply_block<kind, 0, 8>(block, g.q + b * M * kPanelBlock, isum);
@@ -132,11 +132,11 @@ static inline __attribute__((always_inline)) void group_halves(const Group& g, F
   constexpr PanelFormat format = kPanelFormats[static_cast<int>(kind)];
   const uint8_t* block = g.header + format.header_bytes + g.vector * 4 * kLanes;
   const uint8_t* scales = g.header + kPanelScales + g.vector * kLanes;
-  if (g.asks) prefetch<format.header_bytes>(g.header, g.ahead_bytes);
+  if (g.prefetches) prefetch<format.header_bytes>(g.header, g.prefetch_bytes);
   Floats a[M];
   UNROLL for (int m = 0; m < M; ++m) a[m] = zero();
   for (int64_t b = 0; b < 8; ++b, block += format.block_bytes) {
-    if (g.asks) prefetch<format.block_bytes>(block, g.ahead_bytes);
+    if (g.prefetches) prefetch<format.block_bytes>(block, g.prefetch_bytes);
     Ints low[M][1], high[M][1];
     start(g.terms + 2 * b * M, low);
     start(g.terms + (2 * b + 1) * M, high);
@@ -159,7 +159,7 @@ static void tile_large(const PanelPart& part, TileStart at) {
   constexpr int64_t kGroupBytes = format.header_bytes + 8 * format.block_bytes;
   Group g{};
   g.header = part.panels + at.panel * part.panel_bytes;
-  g.ahead_bytes = part.ahead_bytes;
+  g.prefetch_bytes = part.prefetch_bytes;
   g.q = part.x.q + at.row * part.blocks * kPanelBlock;
   g.d = part.x.d + at.row * part.blocks;
   g.terms = part.x.terms + at.row * part.blocks * format.terms;
@@ -168,7 +168,7 @@ static void tile_large(const PanelPart& part, TileStart at) {
   for (int64_t b = 0; b < part.blocks; b += 8) {
     UNROLL for (int v = 0; v < kVectors; ++v) {
       g.vector = v;
-      g.asks = at.first && v == 0;
+      g.prefetches = at.first && v == 0;
       if constexpr (kind == PanelKind::kQ6_K) {
         group_halves<M>(g, acc[v]);
       } else {

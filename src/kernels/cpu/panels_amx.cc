@@ -41,7 +41,7 @@ struct alignas(64) TileConfig {
   uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 8, 8};
 };
 
-constexpr int64_t kAhead = 8192;  // beyond the page in work, at whose end the processor's own prefetcher stops
+constexpr int64_t kPrefetchBytes = 8192;  // beyond the page in work, at whose end the processor's own prefetcher stops
 
 // A panel as the tiles read it: signed bytes, a pair of blocks every `pair_bytes`; scales as they are.
 struct TilePanel {
@@ -57,7 +57,7 @@ static void unpack_q4(const uint8_t* panel, int64_t blocks, uint8_t* to) {
   const __m512i mask = _mm512_set1_epi8(15), eight = _mm512_set1_epi8(8);
   for (int64_t b = 0; b < blocks; ++b, to += 512) {
     if (b % 2 == 0) panel += format.header_bytes;
-    prefetch<format.block_bytes>(panel, kAhead);
+    prefetch<format.block_bytes>(panel, kPrefetchBytes);
     UNROLL for (int j = 0; j < 4; ++j) {
       const __m512i both = load_bytes(panel + j * 64);
       _mm512_store_si512(to + j * 64, _mm512_sub_epi8(_mm512_and_si512(both, mask), eight));
@@ -108,7 +108,7 @@ static inline __attribute__((always_inline)) void multiply_block(const TileRun& 
   const int8_t* x = run.q + b * kBlockBytes;
   const uint8_t* w = run.from.weights + b / 2 * run.from.pair_bytes + slot % 2 * 512;
   int32_t* to = run.products + slot * kProducts;
-  if (run.first) prefetch<512>(w, kAhead);
+  if (run.first) prefetch<512>(w, kPrefetchBytes);
   if constexpr (slot == 0) MULTIPLY_TILE(0, 4, 6, x, w, to);
   if constexpr (slot == 1) MULTIPLY_TILE(1, 5, 7, x, w, to);
   if constexpr (slot == 2) MULTIPLY_TILE(2, 4, 6, x, w, to);

@@ -63,7 +63,8 @@ std::optional<wire::ChunkBody> InputAcks::answer_to(const wire::Origin& receiver
     if (edge == request->out.edges.end() || edge->second.flushed <= ack.count) return std::nullopt;
     return wire::SentCount{edge->second.flushed};
   }
-  if (requests_.tombstones().find(ack.id) != Ended::kFinished) return std::nullopt;
+  const Tombstone* ended = requests_.tombstones().find(ack.id);
+  if (ended == nullptr || ended->how != Ended::kFinished) return std::nullopt;
   const Status why = error(StatusCode::kUnavailable, "'{}' has sent all of its chunks; wanted chunk {}: one is lost",
                            context_.stage(), ack.count);
   return wire::Failure{why.code(), why.message()};

@@ -41,8 +41,8 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
   LoopRequest* request = requests_.find(chunk.id);
   if (request && !request->is_live()) return on_late_chunk(Ended::kFailed, from, chunk), ok_status();
   if (!request) {
-    if (const std::optional<Ended> how = requests_.tombstones().find(chunk.id)) {
-      return on_late_chunk(*how, from, chunk), ok_status();
+    if (const Tombstone* ended = requests_.tombstones().find(chunk.id)) {
+      return on_late_chunk(ended->how, from, chunk), ok_status();
     }
     // Without an opening an earlier chunk is lost, and the request fails below.
     request = admit(chunk.id, std::move(chunk.opening).value_or(wire::Opening{}));

@@ -11,7 +11,7 @@
 namespace millrace::loop {
 
 // Where something of it has gone, by the places in context.targets: what its tombstone keeps.
-Tombstones::Targets targets_of(const LoopRequest& request, const LoopContext& context);
+Tombstone::Targets targets_of(const LoopRequest& request, const LoopContext& context);
 
 wire::RequestReport report_on(const wire::RequestProbe& probe, const LoopContext& context, const RequestTable& requests,
                               const RelayCalls& calls);

@@ -15,7 +15,7 @@ void RequestTable::end(LoopRequest& request) {
   deadlines_.erase({request.deadline_ms, request.id});
 }
 
-void RequestTable::erase(LoopRequest& request, Ended how, int64_t now_ms, Tombstones::Targets targets) {
+void RequestTable::erase(LoopRequest& request, Ended how, int64_t now_ms, Tombstone::Targets targets) {
   const ReqId id = request.id;
   deadlines_.erase({request.deadline_ms, id});
   tombstones_.add(id, how, now_ms, targets);

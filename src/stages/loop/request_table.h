@@ -38,7 +38,7 @@ class RequestTable {
   LoopRequest& add(ReqId id, int64_t deadline_ms);
   // From live to ending.
   void end(LoopRequest& request);
-  void erase(LoopRequest& request, Ended how, int64_t now_ms, Tombstones::Targets targets);
+  void erase(LoopRequest& request, Ended how, int64_t now_ms, Tombstone::Targets targets);
   // A live one whose deadline is at or before this time. nullptr: none.
   LoopRequest* overdue(int64_t time_ms) const;
   // kNoWake: there is none.

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <unordered_map>
 
 #include "base/ids.h"
@@ -16,27 +15,28 @@ namespace millrace::loop {
 
 enum class Ended : uint8_t { kFinished, kFailed, kAborted };
 
+struct Tombstone {
+  using Targets = uint64_t;  // bit i: of the stage's i-th target
+  Ended how = Ended::kFinished;
+  Targets targets = 0;  // to which something of the request has left
+};
+
 class Tombstones {
  public:
-  using Targets = uint64_t;  // bit i: of the stage's i-th target
   // Of one that is there already the time starts anew.
-  void add(ReqId id, Ended how, int64_t now_ms, Targets targets = 0) {
+  void add(ReqId id, Ended how, int64_t now_ms, Tombstone::Targets targets = 0) {
     const uint64_t serial = next_serial_++;
-    of_[id] = {.how = how, .serial = serial, .targets = targets};
+    of_[id] = {.stone = {.how = how, .targets = targets}, .serial = serial};
     by_age_.push_back({.id = id, .serial = serial, .until_ms = now_ms + kTombstoneMs});
     while (of_.size() > kMaxTombstones || by_age_.size() > 2 * kMaxTombstones) drop_oldest();
   }
   void expire(int64_t now_ms) {
     while (!by_age_.empty() && by_age_.front().until_ms <= now_ms) drop_oldest();
   }
-  std::optional<Ended> find(ReqId id) const {
+  // nullptr: it has not ended here, or too long ago. Valid until the next add() or expire().
+  const Tombstone* find(ReqId id) const {
     const auto entry = of_.find(id);
-    if (entry == of_.end()) return std::nullopt;
-    return entry->second.how;
-  }
-  Targets targets(ReqId id) const {
-    const auto entry = of_.find(id);
-    return entry == of_.end() ? 0 : entry->second.targets;
+    return entry == of_.end() ? nullptr : &entry->second.stone;
   }
   std::size_t size() const { return of_.size(); }
   int64_t due_ms() const { return by_age_.empty() ? kNoWake : by_age_.front().until_ms; }
@@ -44,9 +44,8 @@ class Tombstones {
 
  private:
   struct Entry {
-    Ended how = Ended::kFinished;
+    Tombstone stone;
     uint64_t serial = 0;
-    Targets targets = 0;
   };
   struct Aged {
     ReqId id;
