@@ -38,12 +38,12 @@ void CoordinatorThread::DeferredEnv::lost(const ReplicaView& replica, const std:
 ReqId CoordinatorThread::submit(const Value& inputs, SubmitOptions options, RequestSink sink) {
   auto client = std::make_shared<Client>();
   client->sink = std::move(sink);
-  // The core gets keep() as its sink, which only queues: the client is called by deliver(), without the lock.
-  auto keeps = std::bind_front(&CoordinatorThread::keep, this, client);
+  // The core gets push() as its sink, which only queues: the client is called by deliver(), without the lock.
+  auto pushes = std::bind_front(&CoordinatorThread::push, this, client);
   Coordinator::Opened opened;
   {
     std::lock_guard lock(mutex_);
-    opened = core_.open(inputs, std::move(options), std::move(keeps), monotonic_ms());
+    opened = core_.open(inputs, std::move(options), std::move(pushes), monotonic_ms());
     if (!opened.refused) clients_.emplace(opened.id, client);
   }
   // The copy into a relay takes as long as its bytes, so it is made without the lock. The request may end meanwhile;
@@ -114,7 +114,7 @@ void CoordinatorThread::down(const std::string& stage, uint32_t replica, uint64_
 }
 
 // The core's sink, with the lock held: the client's own is called later.
-SinkAnswer CoordinatorThread::keep(const std::shared_ptr<Client>& client, RequestEvent& event) {
+SinkAnswer CoordinatorThread::push(const std::shared_ptr<Client>& client, RequestEvent& event) {
   if (event.is_chunk() && client->full.load()) return SinkAnswer::kFull;
   if (event.end()) clients_.erase(event.id);
   events_.push_back({client, std::move(event)});

@@ -107,7 +107,7 @@ class CoordinatorThread : public Stage {
   Locked<Coordinator> locked() { return {std::lock_guard(mutex_), core_}; }
   Locked<const Coordinator> locked() const { return {std::lock_guard(mutex_), core_}; }
 
-  SinkAnswer keep(const std::shared_ptr<Client>& client, RequestEvent& event);
+  SinkAnswer push(const std::shared_ptr<Client>& client, RequestEvent& event);
   void deliver();
   void deliver(Client& client, RequestEvent& event);
   void retry_held();
