@@ -141,11 +141,12 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
 // The messages with the changed contents and the calls as the template wants them, the keys in the client's sequence.
 Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
   nlohmann::ordered_json out = std::move(parse_ordered_json(text)["messages"]);
+  ValueCount parsed;  // in all tool calls
   for (std::size_t i = 0; i < messages.size(); ++i) {
     nlohmann::ordered_json content = messages[i]["content"];
     if (out[i]["content"] != content) out[i]["content"] = std::move(content);
     out[i].erase("audio");
-    RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form));
+    RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form, parsed));
   }
   return ChatValue(out);
 }

@@ -5,6 +5,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/fields.h"
+
 namespace millrace::api {
 namespace {
 
@@ -68,6 +70,23 @@ std::string history(const std::string& messages, const ToolHistoryForm& form) {
   std::string out;
   for (const Segment& segment : *rendered) out += segment.text;
   return out;
+}
+
+// A body's limit of values holds for what stands in its strings too, where that is parsed.
+TEST(ChatPrompt, ArgumentsOfTheHistoryHaveTheLimitsOfABody) {
+  std::string values = "[";
+  for (std::size_t i = 0; i < kMaxBodyContainers / 2; ++i) values += "{},";
+  const std::string call = R"({"id":"c","function":{"name":"f","arguments":"{\"a\":)" + values + R"({}]}"}})";
+  const auto of_calls = [&](const std::string& calls) {
+    return history(R"([{"role":"assistant","tool_calls":[)" + calls + "]}]", {});
+  };
+  EXPECT_TRUE(of_calls(call).starts_with(";c,f,False,"));
+  EXPECT_EQ(
+      of_calls(call + "," + call),
+      "messages[0].tool_calls[1].function.arguments, with those before it, has 16390 arrays and objects; wanted at "
+      "most 16384");
+  EXPECT_TRUE(history(R"([{"role":"assistant","tool_calls":[)" + call + "," + call + "]}]", {.arguments_as_text = true})
+                  .starts_with(";c,f,True,"));
 }
 
 TEST(ChatPrompt, CallsOfTheHistoryGetTheFormThatTheTemplateWants) {

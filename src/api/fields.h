@@ -47,6 +47,19 @@ struct CommonFields {
   bool wants_ids() const { return token_ids || truncate; }
 };
 
+// What JSON costs as a tree goes by its values, not by its bytes: 32 MiB of "{}," would take gigabytes, and hold up the
+// bodies behind it for half a minute. Counted in one cheap pass, before there is a tree: of a body, and of the texts in
+// its strings that are parsed too.
+class ValueCount {
+ public:
+  void add(std::string_view text);
+  // kInvalidArgument over kMaxBodyContainers or kMaxBodyValues of all that was added; `what` it is, for the message.
+  Status check(std::string_view what) const;
+
+ private:
+  std::size_t values_ = 0, containers_ = 0;
+};
+
 // A body that parses to an object of bounded size, or the reason why not.
 Result<Json> parse_body(const std::string& body);
 

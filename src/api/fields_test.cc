@@ -127,6 +127,8 @@ TEST(Fields, RefusalsNameTheFieldTheValueAndTheWish) {
       {R"({"structural_tag":{"format":{"type":"any_text"}}})", "structural_tag.format.type", "any_text"},
       {R"({"structural_tag":{"format":{"type":"triggered_tags","at_least_one":true}}})",
        "structural_tag.format.at_least_one", "at_least_one"},
+      {R"({"structural_tag":")" + std::string(wire::kMaxGrammarBytes + 1, '[') + "\"}", "structural_tag",
+       "wanted at most 262144"},
       {R"({"regex":["a"]})", "regex", "array"},
       {R"({"regex":"a","guided_json":{}})", "regex", "beside guided_json"},
       {R"({"regex":"a","ignore_eos":true})", "ignore_eos", "beside regex"},

@@ -54,11 +54,15 @@ class GrammarReader {
   std::vector<GrammarSource> found_;
 };
 
-Status GrammarReader::add(GrammarKind kind, std::string source, const FieldPath& path) {
+// Also before a text is parsed, which would take many times its bytes.
+Status check_size(const std::string& source, const FieldPath& path) {
   if (source.empty()) return invalid_argument("{} is empty; wanted at least one character", path.name);
-  if (source.size() > wire::kMaxGrammarBytes) {
-    return invalid_argument("{} has {} bytes; wanted at most {}", path.name, source.size(), wire::kMaxGrammarBytes);
-  }
+  if (source.size() <= wire::kMaxGrammarBytes) return ok_status();
+  return invalid_argument("{} has {} bytes; wanted at most {}", path.name, source.size(), wire::kMaxGrammarBytes);
+}
+
+Status GrammarReader::add(GrammarKind kind, std::string source, const FieldPath& path) {
+  RETURN_IF_ERROR(check_size(source, path));
   found_.push_back({kind, std::move(source), path.name});
   return ok_status();
 }
@@ -125,6 +129,7 @@ Status GrammarReader::read_tags(const Json& object, const FieldPath& at, const c
   const FieldPath path = at.member(key);
   if (value->is_string()) {
     const auto& text = value->get_ref<const std::string&>();
+    RETURN_IF_ERROR(check_size(text, path));
     RETURN_IF_ERROR(parse_json(text).status().with_prefix(path.name));
     return add_tags(parse_ordered_json(text), path);
   }

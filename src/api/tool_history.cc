@@ -62,26 +62,32 @@ void append_json(std::string& out, const OrderedJson& value) {
   }
 }
 
-void rewrite_arguments(OrderedJson& function, const ToolHistoryForm& form) {
+Status rewrite_arguments(OrderedJson& function, const ToolHistoryForm& form, const std::string& where,
+                         ValueCount& parsed) {
   OrderedJson& arguments = function["arguments"];
   if (arguments.is_null()) arguments = OrderedJson::object();
   if (form.arguments_as_text) {
-    if (arguments.is_string()) return;
+    if (arguments.is_string()) return ok_status();
     std::string text;
     append_json(text, arguments);
     arguments = std::move(text);
-    return;
+    return ok_status();
   }
-  if (!arguments.is_string()) return;
+  if (!arguments.is_string()) return ok_status();
   const std::string text = arguments.get<std::string>();
   if (text.empty()) {
     arguments = OrderedJson::object();
-  } else if (const auto checked = parse_json(text); checked.ok() && checked->is_object()) {
+    return ok_status();
+  }
+  parsed.add(text);
+  RETURN_IF_ERROR(parsed.check(fmt::format("{}.function.arguments, with those before it,", where)));
+  if (const auto checked = parse_json(text); checked.ok() && checked->is_object()) {
     arguments = parse_ordered_json(text);
   }
+  return ok_status();
 }
 
-Status rewrite_call(OrderedJson& call, const std::string& where, const ToolHistoryForm& form) {
+Status rewrite_call(OrderedJson& call, const std::string& where, const ToolHistoryForm& form, ValueCount& parsed) {
   if (!call.is_object()) return invalid_argument("{} is of type {}; wanted an object", where, call.type_name());
   const auto function = call.find("function");
   if (function == call.end() || !function->is_object()) {
@@ -91,7 +97,7 @@ Status rewrite_call(OrderedJson& call, const std::string& where, const ToolHisto
   if (name == function->end() || !name->is_string()) {
     return invalid_argument("{}.function.name is missing; wanted a string", where);
   }
-  rewrite_arguments(*function, form);
+  RETURN_IF_ERROR(rewrite_arguments(*function, form, where, parsed));
   if (form.short_ids) shorten_id(call, "id");
   return ok_status();
 }
@@ -104,7 +110,8 @@ bool has_tool_history(const Json& messages) {
   });
 }
 
-Status rewrite_tool_history(OrderedJson& message, const std::string& where, const ToolHistoryForm& form) {
+Status rewrite_tool_history(OrderedJson& message, const std::string& where, const ToolHistoryForm& form,
+                            ValueCount& parsed) {
   if (form.short_ids) shorten_id(message, "tool_call_id");
   const auto calls = message.find("tool_calls");
   if (calls == message.end()) return ok_status();
@@ -119,7 +126,7 @@ Status rewrite_tool_history(OrderedJson& message, const std::string& where, cons
     return invalid_argument("{}.tool_calls has {} entries; wanted at most {}", where, calls->size(), wire::kMaxTools);
   }
   for (std::size_t i = 0; i < calls->size(); ++i) {
-    RETURN_IF_ERROR(rewrite_call((*calls)[i], fmt::format("{}.tool_calls[{}]", where, i), form));
+    RETURN_IF_ERROR(rewrite_call((*calls)[i], fmt::format("{}.tool_calls[{}]", where, i), form, parsed));
   }
   if (form.null_content && message["content"] == "") message["content"] = nullptr;
   return ok_status();
