@@ -1,6 +1,7 @@
 // What clients of /v1/rerank get for what the engine reports.
 #include <gtest/gtest.h>
 
+#include "api/choices.h"
 #include "api/testing/api_harness.h"
 
 namespace millrace::api::testing {
@@ -41,6 +42,18 @@ TEST_F(RerankTest, AnAbortIsNoErrorOfTheModel) {
   const Answer aborted = answer.get();
   EXPECT_EQ(aborted.status, 499);
   EXPECT_EQ(aborted.json()["error"]["message"], "the request was aborted before its score was complete");
+}
+
+TEST_F(RerankTest, TheQueryOfManyDocumentsHasALimit) {
+  const std::string query(kMaxPromptVolumeBytes / 100, 'q');
+  std::string documents = "\"a\"";
+  for (int i = 1; i < 120; ++i) documents += ",\"a\"";
+  auto answer = post("/v1/rerank", R"({"query":")" + query + R"(","documents":[)" + documents + "]}");
+  const auto reply = answer.get();
+  EXPECT_EQ(reply.status, 400);
+  const std::string message = parsed(reply.body)["error"]["message"];
+  EXPECT_TRUE(message.starts_with("documents has 120 entries, each with the ")) << message;
+  EXPECT_EQ(engine_.submitted(), 0u);
 }
 
 }  // namespace

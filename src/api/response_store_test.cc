@@ -191,5 +191,21 @@ TEST(StoredInput, WhatItRefersToIsCounted) {
   EXPECT_EQ(count("7"), 0u);
 }
 
+// 16,000 references to one large item are a megabyte of body.
+TEST(StoredInput, ItemsThatAreReferredToAreBounded) {
+  ResponseStore store;
+  store.set_limits(std::size_t{64} << 20, 60);
+  store.add("a", body_of("a", std::string(kMaxConversationBytes / 2, 'x')), "[]", nullptr, {"msg_a"}, kNow);
+  const auto resolved = [&](int references) {
+    Json body = {{"input", Json::array()}};
+    for (int i = 0; i < references; ++i) body["input"].push_back({{"type", "item_reference"}, {"id", "msg_a"}});
+    const auto input = resolve_stored_input(body, store, kNow);
+    return input.ok() ? "" : input.status().message();
+  };
+  EXPECT_EQ(resolved(1), "");
+  EXPECT_TRUE(resolved(2).starts_with("input[1].id refers to an item that brings those of this input to "))
+      << resolved(2);
+}
+
 }  // namespace
 }  // namespace millrace::api

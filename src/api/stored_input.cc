@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -31,18 +32,41 @@ Status no_such_response(std::string_view id, Gone gone) {
       id.substr(0, kShownBytes), text_of(gone));
 }
 
-Result<Json> referred_item(const Json& reference, const std::string& name, const ResponseStore& store, int64_t now_s) {
-  std::string id;
-  RETURN_IF_ERROR(json_read(reference, "id", id).with_prefix(name));
-  if (const StoredResponsePtr response = store.find_item(id, now_s)) {
-    const Json answer = Json::parse(response->body);
-    for (const Json& item : answer.at("output")) {
-      if (item.at("id") == id) return item;
+// Puts items in the place of references to them. What a few bytes refer to may be large, and one item may be referred
+// to again and again, so the items are bounded as a conversation is, and each response is parsed once.
+class ReferredItems {
+ public:
+  ReferredItems(const ResponseStore& store, int64_t now_s) : store_(store), now_s_(now_s) {}
+
+  Result<Json> take(const Json& reference, const std::string& name) {
+    std::string id;
+    RETURN_IF_ERROR(json_read(reference, "id", id).with_prefix(name));
+    const Json* item = find(id);
+    if (item == nullptr) {
+      return invalid_argument("{}.id is '{}', and no such item is stored; wanted the item itself", name,
+                              id.substr(0, kShownBytes));
     }
+    bytes_ += item->dump().size();
+    if (bytes_ <= kMaxConversationBytes) return *item;
+    return invalid_argument("{}.id refers to an item that brings those of this input to {} bytes; wanted at most {}",
+                            name, bytes_, kMaxConversationBytes);
   }
-  return invalid_argument("{}.id is '{}', and no such item is stored; wanted the item itself", name,
-                          id.substr(0, kShownBytes));
-}
+
+ private:
+  const Json* find(const std::string& id) {
+    const StoredResponsePtr response = store_.find_item(id, now_s_);
+    if (!response) return nullptr;
+    const auto [parsed, is_new] = outputs_.try_emplace(response);
+    if (is_new) parsed->second = std::move(Json::parse(response->body).at("output"));
+    const auto item = std::ranges::find_if(parsed->second, [&](const Json& one) { return one.at("id") == id; });
+    return item == parsed->second.end() ? nullptr : &*item;
+  }
+
+  const ResponseStore& store_;
+  const int64_t now_s_;
+  std::size_t bytes_ = 0;
+  std::map<StoredResponsePtr, Json> outputs_;
+};
 
 bool is_reference(const Json& item) {
   const Json* type = item.is_object() ? json_find(item, "type") : nullptr;
@@ -85,9 +109,10 @@ Result<StoredInput> resolve_stored_input(Json& body, const ResponseStore& store,
   if (input == body.end()) return out;  // translate_input() refuses it
   Json items = input->is_string() ? Json::array({{{"role", "user"}, {"content", *input}}}) : *input;
   if (!items.is_array()) return out;
+  ReferredItems referred(store, now_s);
   for (std::size_t i = 0; i < items.size(); ++i) {
     if (!is_reference(items[i])) continue;
-    ASSIGN_OR_RETURN(items[i], referred_item(items[i], fmt::format("input[{}]", i), store, now_s));
+    ASSIGN_OR_RETURN(items[i], referred.take(items[i], fmt::format("input[{}]", i)));
   }
   out.items = complete_items(items);
   if (!previous.empty()) {

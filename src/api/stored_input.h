@@ -21,7 +21,8 @@ struct StoredInput {
 };
 
 // Puts the items of previous_response_id before those of body["input"], and items in the place of references to them.
-// kInvalidArgument: an id that the store does not have, or a conversation over kMaxConversationBytes.
+// kInvalidArgument: an id that the store does not have, or a conversation, or items that are referred to, over
+// kMaxConversationBytes.
 Result<StoredInput> resolve_stored_input(Json& body, const ResponseStore& store, int64_t now_s);
 
 // Bytes of what it refers to; a body that is none of this endpoint's refers to nothing.
