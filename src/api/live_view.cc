@@ -138,6 +138,9 @@ void LiveView::drop_those_who_left() {
 
 namespace {
 
+// The route takes none; a handler of a large body would run on the bodies thread, and the view is the io thread's.
+constexpr std::size_t kMaxLiveBodyBytes = 1024;
+
 Status handle(LiveView& view, const http::Request& request, const http::ResponderPtr& responder) {
   if (request.method != "HEAD") return view.add(responder, request.trusted);
   responder->send({.content_type = std::string(http::kEventStream)});
@@ -151,6 +154,7 @@ void add_live_routes(ApiContext& context) {
                             .pattern = "/live/events",
                             .access = http::Access::kUser,
                             .same_origin = true,  // a cross-origin page must not use a client slot
+                            .max_body_bytes = kMaxLiveBodyBytes,
                             .handler = [view = std::make_shared<LiveView>(context)](auto request, auto responder) {
                               const Status status = handle(*view, *request, responder);
                               if (!status.ok()) responder->send(error_response(field_error(status)));

@@ -167,5 +167,16 @@ TEST_F(LiveViewTest, StreamsEndWhenTheServerDrains) {
   EXPECT_EQ(get(kPath).status, 503);
 }
 
+// Handlers of large bodies run on another thread than the one that owns the view.
+TEST_F(LiveViewTest, ABodyIsRefused) {
+  http::testing::Client client(server_->port());
+  client.send(
+      "GET /live/events HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: "
+      "70000\r\n\r\n" +
+      std::string(70'000, ' '));
+  EXPECT_EQ(client.read_reply().status, 413);
+  EXPECT_TRUE(has_no_client());
+}
+
 }  // namespace
 }  // namespace millrace::api::testing
