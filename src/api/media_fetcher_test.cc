@@ -5,6 +5,7 @@
 
 #include <future>
 
+#include "api/media_urls.h"
 #include "http/testing/scripted_server.h"
 #include "wire/prompt_media.h"
 
@@ -107,6 +108,22 @@ TEST_F(MediaFetcherTest, StopEndsWhatRuns) {
   asked.get_future().wait();
   fetcher_->stop();
   EXPECT_EQ(fetcher_->start(make({url(server)})).code(), StatusCode::kUnavailable);
+}
+
+// A stored response that the request refers to may be another one when the files of the first are here.
+TEST_F(MediaFetcherTest, ARequestThatChangedMeanwhileIsAConflict) {
+  MediaUrls urls(fetcher_.get());
+  ASSERT_EQ(*urls.find("http://127.0.0.1/a.png", std::string("input[0]")), nullptr);
+  EXPECT_EQ(urls.check_complete().code(), StatusCode::kUnavailable);
+  ASSERT_TRUE(urls.wanted());
+  std::vector<FetchedMedia> files = urls.take_missing();
+  ASSERT_EQ(files.size(), 1u);
+  files[0].bytes = "a";
+  urls.set_fetched(std::move(files));
+  ASSERT_EQ(*urls.find("http://127.0.0.1/b.png", std::string("input[1]")), nullptr);
+  EXPECT_EQ(urls.check_complete().to_string(),
+            error(StatusCode::kConflict, "input[1] has changed while files were fetched; try again").to_string());
+  EXPECT_FALSE(urls.wanted());
 }
 
 TEST_F(MediaFetcherTest, SchemesThatNoOptionAllows) {

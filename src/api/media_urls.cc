@@ -51,9 +51,13 @@ Result<const std::vector<PromptItem>*> MediaUrls::find_video(std::string_view ur
 }
 
 Status MediaUrls::check_complete() {
-  wanted_ = !missing_.empty();
-  if (!wanted_) return ok_status();
-  CHECK(fetched_.empty());  // the second time, all that the first one noted are here
+  wanted_ = !missing_.empty() && fetched_.empty();
+  if (missing_.empty()) return ok_status();
+  // The second time all that the first one noted are here, but a stored response that the request refers to may have
+  // become another one meanwhile.
+  if (!wanted_) {
+    return error(StatusCode::kConflict, "{} has changed while files were fetched; try again", missing_.front().name);
+  }
   return error(StatusCode::kUnavailable, "{} is not fetched yet", missing_.front().name);
 }
 

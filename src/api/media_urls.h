@@ -25,7 +25,8 @@ class MediaUrls {
   Result<const std::string*> find(std::string_view url, const std::string& name);
   // The same of a video, by a data: URL too: its frames, which are decoded on the fetcher's threads.
   Result<const std::vector<PromptItem>*> find_video(std::string_view url, const std::string& name);
-  // Behind all that can be checked without the files: an error where some are missing, which makes wanted() true.
+  // Behind all that can be checked without the files: an error where some are missing, which makes wanted() true. With
+  // set_fetched() before it, kConflict: the request has become another one.
   Status check_complete();
   bool wanted() const { return wanted_; }
 

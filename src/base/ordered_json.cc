@@ -1,5 +1,6 @@
 #include "base/ordered_json.h"
 
+#include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -74,6 +75,7 @@ class OrderedBuilder : public JsonHandler {
 OrderedJson parse_ordered_json(std::string_view text) {
   OrderedBuilder tree;
   const Status status = read_json(text, tree, kAnyJsonDepth);
+  if (status.code() == StatusCode::kResourceExhausted) throw std::bad_alloc();
   CHECK(status.ok());  // the caller's text is JSON
   return std::move(tree.root);
 }
