@@ -14,6 +14,7 @@
 #include "api/transcription_format.h"
 #include "api/transcription_prompt.h"
 #include "api/unserved_fields.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {
@@ -30,15 +31,30 @@ struct Form {
   Json fields = Json::object();  // those that chat has too, by its names
 };
 
-// A number or a truth value of a form is text; JSON reads it as it would stand in a body.
-Status read_value(const FormPart& part, Json& fields) {
-  const Json value = Json::parse(part.content, nullptr, false);
-  if (value.is_number() || value.is_boolean()) {
-    fields[part.name] = value;
+// Those of chat's fields whose values are texts: all others of a form are read as they would stand in a body.
+constexpr std::string_view kTextFields[] = {"model", "cache_salt",   "extra_key",      "request_id",
+                                            "rid",   "user",         "stop",           "stop_regex",
+                                            "regex", "guided_regex", "guided_grammar", "ebnf"};
+
+Json value_of(const std::string& name, const std::string& text) {
+  const auto value = parse_json(text);
+  if (!value.ok() || value->is_string()) return text;
+  const bool is_text = std::ranges::find(kTextFields, name) != std::end(kTextFields);
+  return is_text && value->is_primitive() ? Json(text) : *value;
+}
+
+// A field that chat has too, into form.fields. "NAME[]" is one of the elements of NAME.
+Status add_field(std::string name, const std::string& text, Form& form) {
+  const bool is_element = name.ends_with("[]");
+  if (is_element) name.resize(name.size() - 2);
+  Json& field = form.fields[name];
+  if (is_element && (field.is_null() || field.is_array())) {
+    field.push_back(value_of(name, text));
     return ok_status();
   }
-  return invalid_argument("{} is '{}'; wanted a number, or true or false", part.name,
-                          part.content.substr(0, kShownBytes));
+  if (!field.is_null()) return invalid_argument("{} is there twice; wanted one", name.substr(0, kShownBytes));
+  field = value_of(name, text);
+  return ok_status();
 }
 
 Status read_part(const FormPart& part, Task task, Form& form) {
@@ -53,29 +69,20 @@ Status read_part(const FormPart& part, Task task, Form& form) {
     return invalid_argument("{} has {} bytes; wanted at most {}", name.substr(0, kShownBytes), part.content.size(),
                             kMaxFormFieldBytes);
   }
+  if (!is_utf8(name) || !is_utf8(part.content)) return invalid_argument("a field of the form is no UTF-8; wanted text");
   const std::string text(part.content);
-  if (name == "model") form.fields["model"] = text;
-  if (name == "prompt") form.prompt = text;
+  if (name == "prompt") return form.prompt = text, ok_status();
+  if (name == "response_format") return form.format = text, ok_status();
   if (name == "language") {
     if (task == Task::kTranslate) return invalid_argument("language is set; wanted none: translations are English");
-    form.language = text;
-  }
-  if (name == "response_format") form.format = text;
-  if (name == "temperature" || name == "stream" || name == "max_tokens" || name == "max_completion_tokens" ||
-      name == "seed" || name == "top_p" || name == "top_k" || name == "min_p" || name == "repetition_penalty" ||
-      name == "frequency_penalty" || name == "presence_penalty" || name == "timeout_s") {
-    return read_value(part, form.fields);
+    return form.language = text, ok_status();
   }
   const bool times = name.starts_with("timestamp_granularities") || name.starts_with("include") ||
                      name == "chunking_strategy" || name.starts_with("known_speaker");
-  if (times && text != "auto") {
-    return error(StatusCode::kUnsupported, "{} is '{}'; wanted none: the model answers with text alone",
-                 name.substr(0, kShownBytes), text.substr(0, kShownBytes));
-  }
-  const auto value = parse_json(text);
-  Json rest = Json::object();
-  rest[name] = value.ok() ? *value : Json(text);
-  return refuse_unserved(rest);
+  if (!times) return add_field(name, text, form);
+  if (text == "auto") return ok_status();
+  return error(StatusCode::kUnsupported, "{} is '{}'; wanted none: the model answers with text alone",
+               name.substr(0, kShownBytes), text.substr(0, kShownBytes));
 }
 
 Result<Form> read_upload(const http::Request& request, Task task) {
@@ -111,7 +118,9 @@ Status answer(ApiContext& context, const http::Request& request, const http::Res
   }
   ASSIGN_OR_RETURN(Form form, read_upload(request, task));
   ASSIGN_OR_RETURN(const std::string name, context.names.read(form.fields));
-  ASSIGN_OR_RETURN(const CommonFields fields, read_common(form.fields, form.fields.dump(), model, kOpenAiDialect));
+  RETURN_IF_ERROR(refuse_unserved_upload(form.fields));
+  ASSIGN_OR_RETURN(CommonFields fields, read_common(form.fields, form.fields.dump(), model, kOpenAiDialect));
+  RETURN_IF_ERROR(read_rank(request, fields.request));
   ASSIGN_OR_RETURN(ChatPrompt prompt, make_prompt(form, task, model));
   auto format = std::make_unique<TranscriptionFormat>(
       TranscriptionFormat::Options{.audio_rows = prompt.media->front().media.rows,

@@ -79,5 +79,39 @@ TEST_F(TranscriptionsTest, TheEndOfTheContextIsAnErrorUnlessTheClientSetTheMost)
   }
 }
 
+TEST_F(TranscriptionsTest, FieldsOfChatAreServedOrRefused) {
+  http::testing::Client client(server_->port());
+  client.send(form({{"stop", "1"},
+                    {"guided_regex", "[0-9]+"},
+                    {"cache_salt", "7"},
+                    {"priority", "3"},
+                    {"stop_token_ids[]", "5"},
+                    {"stop_token_ids[]", "6"}}));
+  wait_submitted(1);
+  const GenerateRequest request = engine_.request(0);
+  EXPECT_EQ(request.sampling.stop, std::vector<std::string>{"1"});
+  EXPECT_EQ(request.sampling.stop_token_ids, (std::vector<int32_t>{5, 6}));
+  ASSERT_TRUE(request.sampling.grammar);
+  EXPECT_EQ(request.sampling.grammar->text, "[0-9]+");
+  EXPECT_FALSE(request.extra_key.empty());
+  EXPECT_EQ(request.priority, 3);
+  const std::vector<std::pair<std::pair<std::string, std::string>, std::string>> refused = {
+      {{"n", "2"}, "n is not supported; wanted 1 or nothing"},
+      {{"logprobs", "true"}, "logprobs is not supported; wanted false or nothing"},
+      {{"chat_template_kwargs", R"({"a":1})"}, "chat_template_kwargs is not supported; wanted {} or nothing"},
+      {{"temperature", "hot"}, "temperature is a string; wanted a number"},
+      {{"model", "\xff"}, "a field of the form is no UTF-8; wanted text"}};
+  for (const auto& [field, message] : refused) {
+    http::testing::Client other(server_->port());
+    other.send(form({field}));
+    const auto reply = other.read_reply();
+    EXPECT_EQ(reply.status, 400);
+    EXPECT_EQ(parsed(reply.body)["error"]["message"], message);
+  }
+  http::testing::Client twice(server_->port());
+  twice.send(form({{"seed", "1"}, {"seed", "2"}}));
+  EXPECT_EQ(parsed(twice.read_reply().body)["error"]["message"], "seed is there twice; wanted one");
+}
+
 }  // namespace
 }  // namespace millrace::api::testing

@@ -128,6 +128,30 @@ Status refuse_unserved_media(const Json& object) {
   return ok_status();
 }
 
+Status refuse_unserved_upload(const Json& fields) {
+  static const UnservedFields kFields = {
+      {"n", {1}},
+      {"best_of", {1}},
+      {"logprobs", {false}},
+      {"top_logprobs", {0}},
+      {"prompt_logprobs", {}},
+      {"tools", {kEmptyList}},
+      {"tool_choice", {"none", "auto"}},
+      {"return_token_ids", {false}},
+      {"return_tokens_as_token_ids", {false}},
+      {"truncate_prompt_tokens", {}},
+      {"echo", {false}},
+      // The conversation and its template are this server's.
+      {"chat_template_kwargs", {kEmptyObject}},
+      {"reasoning_effort", {"none"}},
+      {"enable_thinking", {false}},
+      {"continue_final_message", {false}},
+      {"add_generation_prompt", {true}},
+  };
+  RETURN_IF_ERROR(refuse_audio_output(fields));
+  return refuse_all(fields, kFields);
+}
+
 Status refuse_unserved_embeddings(const Json& body) {
   static const UnservedFields kFields = {
       // vLLM

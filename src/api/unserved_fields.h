@@ -27,6 +27,8 @@ Status refuse_unserved_native(const Json& body);
 Status refuse_unserved_sampling(const Json& params);
 // Of /v1/embeddings.
 Status refuse_unserved_embeddings(const Json& body);
+// Of /v1/audio/transcriptions and /v1/audio/translations: what chat serves and they do not.
+Status refuse_unserved_upload(const Json& fields);
 // Of /tokenize.
 Status refuse_unserved_tokenize(const Json& body);
 

@@ -12,6 +12,7 @@
 #include "api/admin_fields.h"
 #include "api/unserved_fields.h"
 #include "api/weight_answers.h"
+#include "base/utf8.h"
 
 namespace millrace::api {
 namespace {
@@ -43,6 +44,7 @@ Status show_values(WeightControl& weights, const http::Request& request, const h
   RETURN_IF_ERROR(json_read(body, "name", name));
   RETURN_IF_ERROR(json_read(body, "truncate_size", rows));
   if (name.empty()) return invalid_argument("name is missing; wanted a tensor of the model's folder");
+  if (!is_utf8(name)) return invalid_argument("name is no UTF-8; wanted a tensor of the model's folder");
   if (rows < 1) return invalid_argument("truncate_size is {}; wanted rows of the tensor, at least 1", rows);
   weights.inspect(Json{{"what", "values"}, {"name", name}, {"rows", rows}}.dump(), [responder](const auto& answers) {
     responder->send(answers.ok() ? http::Response{.body = answers->front()} : refusal(answers.status()));
