@@ -131,7 +131,8 @@ class EbnfParser {
   }
 
   Result<ExprPtr> quantified(ExprPtr part) {
-    while (true) {
+    for (int count = 0;; ++count) {
+      if (count > kMaxNesting) return refuse("more than {} repetitions of one item", kMaxNesting);
       if (take("*")) {
         part = repeat(std::move(part), 0, kUnbounded);
       } else if (take("+")) {

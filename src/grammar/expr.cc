@@ -10,7 +10,18 @@ namespace {
 
 constexpr uint32_t kFirstSurrogate = 0xD800, kLastSurrogate = 0xDFFF;
 
-ExprPtr make(Expr expr) { return std::make_shared<const Expr>(std::move(expr)); }
+ExprPtr too_deep() {
+  static const ExprPtr kExpr = std::make_shared<const Expr>(Expr{.kind = Expr::Kind::kTooDeep});
+  return kExpr;
+}
+
+bool is_too_deep(const ExprPtr& expr) { return expr->kind == Expr::Kind::kTooDeep; }
+
+ExprPtr make(Expr expr) {
+  for (const ExprPtr& part : expr.parts) expr.height = std::max(expr.height, part->height + 1);
+  if (expr.height > kMaxExprHeight || std::ranges::any_of(expr.parts, is_too_deep)) return too_deep();
+  return std::make_shared<const Expr>(std::move(expr));
+}
 
 }  // namespace
 

@@ -44,21 +44,25 @@ class CharSet {
   std::vector<Range> ranges_;
 };
 
+// Levels of a tree. Those who walk one, and its end, recurse once for each.
+inline constexpr int kMaxExprHeight = 4096;
+
 struct Expr;
 using ExprPtr = std::shared_ptr<const Expr>;
 
 struct Expr {
   enum class Kind : uint8_t {
-    kEmpty,   // the empty string
-    kNever,   // no string at all
-    kText,    // the bytes of `text`
-    kChars,   // one character of `chars`, in UTF-8
-    kByte,    // one byte from `low` to `high`
-    kSeq,     // `parts`, one behind the other
-    kAlt,     // one of `parts`
-    kRepeat,  // parts[0], `least` to `most` times
-    kRule,    // rule number `rule` of the grammar
-    kTick,    // the empty string; adds one to the count of the rule that it stands in (grammar.h, Count)
+    kEmpty,    // the empty string
+    kNever,    // no string at all
+    kText,     // the bytes of `text`
+    kChars,    // one character of `chars`, in UTF-8
+    kByte,     // one byte from `low` to `high`
+    kSeq,      // `parts`, one behind the other
+    kAlt,      // one of `parts`
+    kRepeat,   // parts[0], `least` to `most` times
+    kRule,     // rule number `rule` of the grammar
+    kTick,     // the empty string; adds one to the count of the rule that it stands in (grammar.h, Count)
+    kTooDeep,  // a tree over kMaxExprHeight, which Grammar::compile() refuses
   };
   Kind kind = Kind::kEmpty;
   std::string text;
@@ -69,6 +73,7 @@ struct Expr {
   int rule = 0;
   uint8_t low = 0;
   uint8_t high = 0;
+  int height = 1;
 };
 
 ExprPtr empty();

@@ -26,6 +26,10 @@ class GrammarBuilder {
       const auto count = rules_.counts.find(static_cast<int>(i));
       grammar_->counts_.push_back(count == rules_.counts.end() ? Count{-1, 0} : count->second);
     }
+    if (too_deep_) {
+      return error(StatusCode::kTooLarge, "the grammar nests more than {} levels deep; wanted fewer, or shorter lists",
+                   kMaxExprHeight);
+    }
     if (full()) {
       return error(StatusCode::kTooLarge,
                    "the grammar has more than {} states; wanted fewer: smaller bounds of "
@@ -93,6 +97,9 @@ class GrammarBuilder {
         return add({.kind = Kind::kCall, .next = next, .other = expr.rule});
       case Expr::Kind::kTick:
         return add({.kind = Kind::kTick, .next = next});
+      case Expr::Kind::kTooDeep:
+        too_deep_ = true;
+        return dead_;
     }
     return dead_;
   }
@@ -117,10 +124,21 @@ class GrammarBuilder {
       // x{2,4} is x x (x (x)?)?: each optional part leads to the end by itself. A copy of the part for each repetition,
       // which is why bounds that are large become counted rules (Count).
       const int32_t end = next;
-      for (int i = expr.least; i < expr.most && !full(); ++i) next = split(lower(part, next), end);
+      repeat(expr.most - expr.least, next, [&] { return split(lower(part, next), end); });
     }
-    for (int i = 0; i < expr.least && !full(); ++i) next = lower(part, next);
+    repeat(expr.least, next, [&] { return lower(part, next); });
     return next;
+  }
+
+  // A part that adds no node, as (|), is the same again: without a look at that, such repetitions in each other would
+  // take as many steps as the product of their bounds, and never be full.
+  template <typename Lower>
+  void repeat(int times, int32_t& next, Lower lower_once) {
+    for (int i = 0; i < times && !full(); ++i) {
+      const int32_t before = next;
+      next = lower_once();
+      if (next == before) return;
+    }
   }
 
   int32_t lower_chars(const CharSet& set, int32_t next) {
@@ -357,6 +375,7 @@ class GrammarBuilder {
     grammar_->class_count_ = count + 1;
   }
 
+  bool too_deep_ = false;
   const Rules& rules_;
   std::unique_ptr<Grammar> grammar_;
   std::vector<bool> nullable_;

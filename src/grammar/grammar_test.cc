@@ -373,5 +373,39 @@ TEST(GrammarSchemaTest, BombsAreErrors) {
   EXPECT_TRUE(of_schema(doubled + R"(},"$ref":"#/$defs/d39"})").ok());  // shared, so it is small
 }
 
+// Each of these overflowed the stack or took days.
+TEST(GrammarSchemaTest, DeepAndEmptyRepetitionsEnd) {
+  EXPECT_FALSE(of_regex("a" + std::string(200'000, '*')).ok());
+  EXPECT_FALSE(of_regex("a{2}{3}").ok());
+  EXPECT_FALSE(of_ebnf("root ::= \"a\"" + std::string(200'000, '*')).ok());
+  std::string items = "{}";
+  for (int i = 0; i < 80'000; ++i) items += ",{}";
+  EXPECT_EQ(of_schema(R"({"type":"array","prefixItems":[)" + items + "]}").status().code(), StatusCode::kTooLarge);
+  EXPECT_TRUE(of_schema(R"({"type":"array","prefixItems":[)" + items.substr(0, 3000) + "{}]}").ok());
+  expect_texts(of_regex("((((|){9999}){9999}){9999}){9999}a"), {"a"}, {"", "aa"});
+  expect_texts(of_regex("((((|){0,9999}){0,9999}){0,9999}){0,9999}a"), {"a"}, {"", "aa"});
+  expect_texts(of_ebnf("root ::= \"a\" ((((\"\" | \"\"){9999}){9999}){9999}){9999}"), {"a"}, {"", "aa"});
+}
+
+TEST(GrammarSchemaTest, RecursiveAlternativesAreComparedInBoundedTime) {
+  const auto node = [](const std::string& name) {
+    std::string properties, required;
+    for (char key = 'a'; key <= 'h'; ++key) {
+      properties += fmt::format(R"({}"{}":{{"$ref":"#/$defs/{}"}})", key == 'a' ? "" : ",", key, name);
+      required += fmt::format(R"({}"{}")", key == 'a' ? "" : ",", key);
+    }
+    return fmt::format(R"("{}":{{"type":"object","required":[{}],"properties":{{{}}}}})", name, required, properties);
+  };
+  const auto grammar = of_schema(R"({"$defs":{)" + node("A") + "," + node("B") +
+                                 R"(},"oneOf":[{"$ref":"#/$defs/A"},{"$ref":"#/$defs/B"}]})");
+  EXPECT_FALSE(grammar.ok()) << "what is not known to be disjoint is refused";
+}
+
+TEST(GrammarSchemaTest, ThePointOfAPatternIsThatOfEcma262) {
+  expect_texts(of_schema(R"({"type":"string","pattern":"^.$"})"), {"\"a\"", "\"\\t\""},
+               {R"("\n")", R"("\r")", R"("\u2028")", "\"\xE2\x80\xA8\"", "\"\xE2\x80\xA9\""});
+  expect_texts(of_regex("."), {"\r", "\xE2\x80\xA8"}, {"\n"});  // of a request: Python's
+}
+
 }  // namespace
 }  // namespace millrace::grammar

@@ -12,6 +12,8 @@ namespace millrace::grammar {
 namespace {
 
 constexpr int kMaxDisjointDepth = 8;
+constexpr int kMaxReferences = 32;       // one to the next
+constexpr std::size_t kCopyCost = 100;   // of a schema, in keys that are compared
 constexpr int kMaxKindDepth = 2;         // of the property that separates alternatives
 constexpr std::size_t kMaxKindKeys = 4;  // that are tried for it
 
@@ -102,8 +104,17 @@ std::vector<std::string> common_types(const std::vector<std::string>& a, const s
 }
 
 const Schema* SchemaMerger::resolved(const Schema& schema, Schema& storage) const {
-  if (!schema.is_object() || !schema.contains("$ref")) return &schema;
-  Result<Schema> found = without_reference(schema, 0);
+  // Alone, a reference is followed; beside other keywords it is joined with them, in a copy.
+  const Schema* at = &schema;
+  for (int i = 0; at->is_object() && at->size() == 1 && at->contains("$ref"); ++i) {
+    if (i == kMaxReferences || !at->at("$ref").is_string()) return nullptr;
+    const Result<const Schema*> target = find(at->at("$ref").get_ref<const std::string&>());
+    if (!target.ok()) return nullptr;
+    at = *target;
+  }
+  if (!at->is_object() || !at->contains("$ref")) return at;
+  compared_ += kCopyCost;
+  Result<Schema> found = without_reference(*at, 0);
   if (!found.ok()) return nullptr;
   storage = std::move(*found);
   return &storage;
@@ -131,7 +142,9 @@ bool SchemaMerger::all_disjoint(const std::vector<const Schema*>& all, int depth
 }
 
 bool SchemaMerger::disjoint(const Schema& first, const Schema& second, int depth) const {
-  if (depth > kMaxDisjointDepth) return false;
+  // Schemas that refer to themselves have as many pairs as the number of their properties to the power of the depth.
+  if (depth > kMaxDisjointDepth || compared_ > kMaxCompared) return false;
+  compared_ += 1 + first.size() + second.size();
   Schema storage_a, storage_b;
   const Schema *a = resolved(first, storage_a), *b = resolved(second, storage_b);
   if ((a && *a == Schema(false)) || (b && *b == Schema(false))) return true;
@@ -169,6 +182,7 @@ bool SchemaMerger::apart(const Schema& x, const Schema& y, int depth) const {
   static const Schema kNone = Schema::object();
   const KeyIndex mine(named_x ? *named_x : kNone), theirs(named_y ? *named_y : kNone);
   const ValueSet also_required(also ? *also : kNone);
+  compared_ += required->size() + (named_x ? named_x->size() : 0) + (named_y ? named_y->size() : 0);
   return std::any_of(required->begin(), required->end(), [&](const Schema& name) {
     if (!name.is_string()) return false;
     const auto& key = name.get_ref<const std::string&>();

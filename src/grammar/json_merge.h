@@ -19,8 +19,9 @@ namespace millrace::grammar {
 
 using Schema = nlohmann::ordered_json;  // properties keep the sequence in which they are written
 
-inline constexpr int kMaxMergeDepth = 32;         // of schemas in schemas, references followed
-inline constexpr std::size_t kMaxMerges = 5'000;  // of one schema
+inline constexpr int kMaxMergeDepth = 32;               // of schemas in schemas, references followed
+inline constexpr std::size_t kMaxMerges = 5'000;        // of one schema
+inline constexpr std::size_t kMaxCompared = 2'000'000;  // keys and schemas, for what is disjoint in one schema
 
 // Keywords of joined schemas. They begin with a control character, so that no document that means something has them;
 // one that has is refused.
@@ -77,7 +78,7 @@ class SchemaMerger {
   // would be copied once for each that follows.
   Result<Schema> merge_all(Schema first, std::span<const Schema> list) const;
 
-  // Whether no value is known to satisfy both; false where that is not certain.
+  // Whether no value is known to satisfy both; false where that is not certain, as it is not over kMaxCompared.
   bool disjoint(const Schema& a, const Schema& b, int depth = 0) const;
 
   // Whether they are disjoint in pairs, by what separates alternatives in most documents: they are values, or objects
@@ -94,6 +95,7 @@ class SchemaMerger {
 
   const Schema& root_;
   mutable std::size_t merges_ = 0;
+  mutable std::size_t compared_ = 0;  // by disjoint()
 };
 
 // The types that a schema allows, "integer" and "number" apart; all of them where it has no `type`.

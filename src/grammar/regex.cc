@@ -80,13 +80,13 @@ class RegexParser {
 
   Result<ExprPtr> repeated(int depth) {
     ASSIGN_OR_RETURN(ExprPtr part, atom(depth));
-    while (true) {
-      ASSIGN_OR_RETURN(const std::optional<Bounds> bounds, quantifier());
-      if (!bounds) return part;
-      if (peek() == '+') return refuse("a possessive quantifier");
-      take("?");  // lazy: another match, the same language
-      part = repeat(std::move(part), bounds->least, bounds->most);
-    }
+    ASSIGN_OR_RETURN(const std::optional<Bounds> bounds, quantifier());
+    if (!bounds) return part;
+    if (peek() == '+') return refuse("a possessive quantifier");
+    take("?");  // lazy: another match, the same language
+    ASSIGN_OR_RETURN(const std::optional<Bounds> second, quantifier());
+    if (second) return refuse("a quantifier behind a quantifier");
+    return repeat(std::move(part), bounds->least, bounds->most);
   }
 
   Result<std::optional<Bounds>> quantifier() {
@@ -125,6 +125,10 @@ class RegexParser {
     }
     if (take(".")) {
       CharSet line_end = CharSet::of("\n");
+      if (match_ == RegexMatch::kAnywhere) {  // ECMA 262 knows more of them than Python
+        line_end.add('\r', '\r');
+        line_end.add(0x2028, 0x2029);
+      }
       return write_(line_end.complement());
     }
     if (peek() == '*' || peek() == '+' || peek() == '?') return refuse("'{}' with nothing to repeat", peek());
