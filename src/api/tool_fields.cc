@@ -5,14 +5,13 @@
 #include <utility>
 #include <vector>
 
+#include "api/text_parameters.h"
 #include "api/tool_grammar.h"
 #include "api/unserved_fields.h"
 #include "text/tools/tool_call.h"
 
 namespace millrace::api {
 namespace {
-
-constexpr std::size_t kMaxParameterBytes = 256;  // of a name; the value of a longer one is what it reads as
 
 enum class Choice : uint8_t { kNone, kAuto, kRequired, kNamed };
 
@@ -110,30 +109,6 @@ Status read_reasoning(const Json& body, wire::OutputParsing& parsing, OutputView
   return ok_status();
 }
 
-// A value of Qwen3-Coder's form is a text, which may read as JSON too: the schema decides which it is.
-bool is_text(const Json& parameter) {
-  if (!parameter.is_object()) return false;
-  if (const Json* type = json_find(parameter, "type")) return *type == "string";
-  const Json* values = json_find(parameter, "enum");
-  return values && values->is_array() &&
-         std::all_of(values->begin(), values->end(), [](const Json& value) { return value.is_string(); });
-}
-
-Status find_text_parameters(const Json& body, std::vector<std::string>& out) {
-  for (const Json& tool : *json_find(body, "tools")) {
-    const Json* parameters = json_find(tool.at("function"), "parameters");
-    const Json* properties = parameters ? json_find(*parameters, "properties") : nullptr;
-    if (!properties || !properties->is_object()) continue;
-    for (const auto& [key, value] : properties->items()) {
-      if (key.size() > kMaxParameterBytes || !is_text(value)) continue;
-      out.push_back(wire::text_parameter(tool.at("function").at("name").get<std::string>(), key));
-    }
-  }
-  if (out.size() <= wire::kMaxTextParameters) return ok_status();
-  return invalid_argument("tools has {} parameters that are strings; wanted at most {}", out.size(),
-                          wire::kMaxTextParameters);
-}
-
 Status set_grammar(wire::GrammarKind kind, std::string source, wire::SamplingParams& sampling) {
   if (source.size() > wire::kMaxGrammarBytes) {
     return invalid_argument("tools have {} bytes of schemas; wanted at most {} where a call has to keep them",
@@ -206,7 +181,7 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
                      "out, let tool_choice be none or force a call, or start the server with --tool-parser");
       }
       if (parsing.tools == wire::ToolDialect::kQwenXml) {
-        RETURN_IF_ERROR(find_text_parameters(body, parsing.text_parameters));
+        ASSIGN_OR_RETURN(parsing.text_parameters, find_text_parameters(*json_find(body, "tools")));
       }
       RETURN_IF_ERROR(guard_calls(text, model, strict, parsing, sampling));
       break;

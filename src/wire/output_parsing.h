@@ -17,9 +17,9 @@ inline constexpr std::size_t kMaxToolNameBytes = 64;  // as at OpenAI's
 
 inline constexpr std::size_t kMaxTextParameters = 2048;  // of all tools of one request
 
-// A parameter of a function, as one string: no name of a function has a '/'.
-inline std::string text_parameter(std::string_view function, std::string_view parameter) {
-  return std::string(function) + "/" + std::string(parameter);
+// A parameter of a function, as one string: no name of a function has a '/' or a '?'. `nullable`: a bare null is none.
+inline std::string text_parameter(std::string_view function, std::string_view parameter, bool nullable = false) {
+  return (nullable ? "?" : "") + std::string(function) + "/" + std::string(parameter);
 }
 
 enum class ToolDialect : uint8_t {

@@ -88,8 +88,10 @@ class QwenXmlParser final : public CallParser {
 
   // JSON as the model wrote it, unless the parameter is a text, or it is none.
   void append_value(std::string& out, std::string_view name, std::string_view key, std::string_view value) const {
-    const std::string path = wire::text_parameter(name, key);
-    const bool is_text = std::find(text_parameters_.begin(), text_parameters_.end(), path) != text_parameters_.end();
+    const auto is_listed = [&](bool nullable) {
+      return std::ranges::find(text_parameters_, wire::text_parameter(name, key, nullable)) != text_parameters_.end();
+    };
+    const bool is_text = is_listed(false) || (is_listed(true) && value != "null");
     if (!is_text && parse_json(value).ok()) {
       out += value;
     } else {

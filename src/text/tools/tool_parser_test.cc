@@ -365,6 +365,12 @@ TEST(QwenXmlToolParser, ReadsCalls) {
   expect(xml, call + "\n" + call, events + events);
   expect(xml, "<tool_call><function=write></function></tool_call>", "|call write|arguments {}|end");
   expect_text(xml, "<tool_call><function=read></function></tool_call>");
+  const Reading nullable{.dialect = ToolDialect::kQwenXml, .names = {"f"}, .text_parameters = {"?f/zip"}};
+  for (const auto& [value, written] : {std::pair("12345", "\"12345\""), {"true", "\"true\""}, {"null", "null"}}) {
+    expect(nullable,
+           fmt::format("<tool_call><function=f><parameter=zip>\n{}\n</parameter></function></tool_call>", value),
+           fmt::format("|call f|arguments {{\"zip\": {}}}|end", written));
+  }
   expect_text(xml, "<tool_call><function=write><parameter=a>b</function></tool_call>");
   expect_text(xml, "<tool_call><function=write></function>x</tool_call>");
   expect_text(xml, "<tool_call><function=write></function>");
