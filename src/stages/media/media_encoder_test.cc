@@ -66,6 +66,7 @@ wire::PromptMedia picture(const std::string& file, int32_t begin = 0) {
 
 class MediaEncoderTest : public ::testing::Test {
  protected:
+  Toy toy;  // before the encoder, whose thread uses it to the end
   MediaEncoder encoder{std::make_unique<ToyModel>(toy), 64};
 
   // What came for each request, until so many came.
@@ -80,8 +81,6 @@ class MediaEncoderTest : public ::testing::Test {
   std::optional<MediaEncoder::Encoded> ask(uint64_t id, std::vector<wire::PromptMedia> media) {
     return encoder.encode(ReqId{id}, media, 100);
   }
-
-  Toy toy;
 };
 
 TEST_F(MediaEncoderTest, FeaturesAndPositionsComeTogether) {
