@@ -190,9 +190,19 @@ void Scheduler::apply_switch() {
   }
   if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
   memory_.set_weight_version(switch_->version);
-  const Status status = runner_.serve_staged();
-  if (!status.ok()) LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
-  end_switch();
+  const Status status = serve_staged();
+  if (status.ok()) return end_switch();
+  LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
+  // Batches that name weights which do not serve would fail, each one from now on.
+  memory_.set_weight_version(runner_.facts().weight_version);
+  switch_.reset();
+}
+
+// Other weights may have taken the place of those of the switch, or none are staged any more.
+Status Scheduler::serve_staged() {
+  const uint64_t staged = runner_.staged_version();
+  if (staged == switch_->version) return runner_.serve_staged();
+  return error(StatusCode::kConflict, "weight version {} is staged; wanted {}", staged, switch_->version);
 }
 
 void Scheduler::end_switch() {

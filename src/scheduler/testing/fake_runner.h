@@ -86,6 +86,7 @@ class FakeRunner : public Runner {
   bool recovering() const override { return recovers; }
   uint64_t kv_epoch() const override { return kv_epoch_; }
   uint64_t staged_version() const override { return staged; }
+  void drop_staged() override { staged = 0; }
   Status serve_staged() override {
     if (!in_flight_.empty() || staged == 0) complain("serve_staged with batches in flight, or nothing staged");
     weight_version = std::exchange(staged, 0);
