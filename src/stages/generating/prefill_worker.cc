@@ -113,8 +113,9 @@ class PrefillWorker final : public Worker {
   const PrefillParts parts_;
   std::optional<GeneratingEngine> engine_;  // from load() on, as the next ones
   std::optional<WeightCommands> weights_;
+  // Ends of jobs, until report_ends(). Before transfers_, whose destructor cancels jobs, which end here.
+  GeneratingEngine::Deltas out_;
   std::unique_ptr<transfer::TransferService> transfers_;
-  GeneratingEngine::Deltas out_;   // ends of jobs, until report_ends()
   std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
   std::atomic<bool> drains_{false};
