@@ -152,7 +152,11 @@ class GenerateWorker : public Worker {
     const bool busy = engine_->step(out, pages_->exports() ? transfer::kTransferRestMs : kStepPollMs);
     emit_deltas(out, emit);
     // After the step has settled: the pages of these requests are in the cache now, and the next plan finds them.
-    for (PromptPages::Begun& begun : pages_->step(now_ms)) receive_now(std::move(begun), emit);
+    bool received = false;
+    for (PromptPages::Begun& begun : pages_->step(now_ms)) {
+      receive_now(std::move(begun), emit);
+      received = true;
+    }
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
     weights_->settle(weights_reply_to(emit));
@@ -163,7 +167,8 @@ class GenerateWorker : public Worker {
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
     if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
-    if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
+    // Not Scheduler::busy(), which is true during a whole pause: there is no work until it ends.
+    if (received) return 0;
     // These wait for other threads or receivers, which do not wake this worker.
     if (!held_.empty() || !preparing_->empty() || weights_->waits()) return kRestMs;
     // Requests without work: the scheduler is paused, and their deadlines still have to end them.

@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "scheduler/testing/fake_runner.h"
+#include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
 #include "stages/testing/recorded_emit.h"
 
@@ -101,6 +102,23 @@ TEST_F(GenerateWorkerCommandsTest, ASwitchThatDidNotHappenIsReportedSo) {
   ASSERT_EQ(emit_.replies.size(), 1u);
   EXPECT_EQ(emit_.replies[0].second.status().code(), StatusCode::kConflict);
   EXPECT_EQ(versions(1), std::vector<uint64_t>(20, 1));
+}
+
+TEST_F(GenerateWorkerCommandsTest, APausedEngineWithRequestsRests) {
+  make();
+  generate(1, {1, 2, 3}, 40);
+  ticks(5);
+  admin({.id = 7, .action = AdminAction::kPause, .policy = InFlightPolicy::kInPlace});
+  int rest_ms = 0;
+  for (int i = 0; i < 100 && rest_ms == 0; ++i) rest_ms = worker_->tick(0, emit_);
+  EXPECT_EQ(rest_ms, kPausedTickMs);
+  generate(2, {4, 5, 6}, 40);
+  EXPECT_EQ(worker_->tick(0, emit_), 0) << "others may have come with it";
+  EXPECT_EQ(worker_->tick(0, emit_), kPausedTickMs);
+  admin({.id = 8, .action = AdminAction::kContinue});
+  run();
+  EXPECT_EQ(versions(1).size(), 40u);
+  EXPECT_EQ(versions(2).size(), 40u);
 }
 
 }  // namespace
