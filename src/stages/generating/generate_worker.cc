@@ -103,12 +103,7 @@ class GenerateWorker : public Worker {
   }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
-    if (WeightCommands::takes(command.action)) {
-      Deltas out;
-      // A command about weights may pause the engine or end requests, whose deltas leave now.
-      weights_->begin(command, out, weights_reply_to(emit));
-      return emit_deltas(out, emit);
-    }
+    if (WeightCommands::takes(command.action)) return begin_weights(command, emit);
     if (command.action == wire::AdminAction::kShowState) {
       return emit.reply(command.id, state_json(engine_->scheduler().snapshot(), preparing()));
     }
@@ -189,6 +184,31 @@ class GenerateWorker : public Worker {
     };
   }
 
+  void begin_weights(const wire::AdminRequest& command, Emit& emit) {
+    Deltas out;
+    const Scheduler& scheduler = engine_->scheduler();
+    const bool pending = scheduler.switch_pending();
+    // A command about weights may pause the engine or end requests, whose deltas leave now.
+    weights_->begin(command, out, weights_reply_to(emit));
+    // A switch that was refused, or was done before, ends none.
+    const bool switches = command.action == wire::AdminAction::kSwitchWeights && !pending && scheduler.switch_pending();
+    if (command.policy == InFlightPolicy::kAbort && (switches || command.action == wire::AdminAction::kPause)) {
+      abort_preparing(out);
+    }
+    emit_deltas(out, emit);
+  }
+
+  // Those that the scheduler does not know yet, and so cannot end.
+  void abort_preparing(Deltas& out) {
+    std::vector<PreparingState> all = preparing_->take_all();
+    std::ranges::move(pages_->take_all(monotonic_ms()), std::back_inserter(all));
+    for (PreparingState& next : all) {
+      append_end(next.request, wire::FinishReason::kAborted, out);
+      // Before the deltas, which are emitted by this record.
+      states_.insert_or_assign(next.request.id, std::move(next.state));
+    }
+  }
+
   void refuse(ReqId id, const Status& status, Emit& emit) {
     range_spans_.end(id, engine_->runner());
     states_.erase(id);
@@ -238,7 +258,8 @@ class GenerateWorker : public Worker {
       if (request.speech->verbatim) {  // the answer is there
         // Before the deltas, which are emitted by this record.
         states_.insert_or_assign(request.id, std::move(state));
-        Deltas out = SpeechInputs::verbatim(request);
+        Deltas out;
+        append_end(request, wire::FinishReason::kStop, out);
         return emit_deltas(out, emit), ok_status();
       }
     }

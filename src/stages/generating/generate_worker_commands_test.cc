@@ -2,6 +2,8 @@
 // what becomes of the requests that it has.
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "base/log.h"
 #include "scheduler/testing/fake_runner.h"
 #include "stages/generating/weight_commands.h"
@@ -15,6 +17,16 @@ using testing::FakeRunner;
 using testing::HashModel;
 using testing::RecordedEmit;
 using wire::AdminAction;
+
+// A model whose pictures are never encoded: a request with one waits until it is dropped.
+class EndlessMedia : public MediaModel {
+ public:
+  Result<MediaFeatures> encode(const wire::PromptMedia&, FunctionRef<bool()> keep_going) override {
+    while (keep_going()) std::this_thread::yield();
+    return error(StatusCode::kCancelled, "dropped");
+  }
+  void set_positions(int32_t, std::span<const wire::PromptMedia>, PromptInput&) const override {}
+};
 
 class GenerateWorkerCommandsTest : public ::testing::Test {
  protected:
@@ -37,6 +49,25 @@ class GenerateWorkerCommandsTest : public ::testing::Test {
     wire::TokenizedRequest request{.prompt = std::move(prompt), .sampling = {.temperature = 0}};
     request.sampling.max_tokens = max_tokens;
     worker_->generate({id}, std::move(request), emit_);
+  }
+  // Waits for its picture.
+  void generate_with_picture(uint64_t id) {
+    wire::PromptMedia picture{.begin = 1, .rows = 2, .grid_t = 1, .grid_h = 1, .grid_w = 2};
+    picture.digest.bytes = std::string(wire::kMediaDigestBytes, '.');
+    picture.bytes.bytes = "file";
+    picture.field = "messages[0]";
+    wire::TokenizedRequest request{.prompt = {1, 2, 3, 4}, .sampling = {.max_tokens = 4, .temperature = 0}};
+    request.media.push_back(std::move(picture));
+    worker_->generate({id}, std::move(request), emit_);
+  }
+  void expect_aborted(uint64_t id) {
+    const auto& emitted = emit_.of[id];
+    EXPECT_TRUE(emitted.failures.empty());
+    EXPECT_EQ(emitted.results.size(), 1u);
+    ASSERT_FALSE(emitted.tokens.empty());
+    EXPECT_TRUE(emitted.tokens.front().start);
+    ASSERT_TRUE(emitted.tokens.back().finish);
+    EXPECT_EQ(emitted.tokens.back().finish->reason, wire::FinishReason::kAborted);
   }
   void admin(wire::AdminRequest command) { worker_->admin(command, 0, emit_); }
   void ticks(int count) {
@@ -119,6 +150,32 @@ TEST_F(GenerateWorkerCommandsTest, APausedEngineWithRequestsRests) {
   run();
   EXPECT_EQ(versions(1).size(), 40u);
   EXPECT_EQ(versions(2).size(), 40u);
+}
+
+TEST_F(GenerateWorkerCommandsTest, ThePolicyAbortEndsRequestsThatAreStillPrepared) {
+  GenerateParts parts;
+  parts.make_media = [](const LoadProgress&) -> Result<std::unique_ptr<MediaModel>> {
+    return std::unique_ptr<MediaModel>(std::make_unique<EndlessMedia>());
+  };
+  make(std::move(parts));
+  generate_with_picture(1);
+  generate(2, {1, 2, 3}, 40);
+  ticks(5);
+  admin({.id = 7, .action = AdminAction::kPause, .policy = InFlightPolicy::kAbort});
+  expect_aborted(1);
+  expect_aborted(2);
+  admin({.id = 8, .action = AdminAction::kContinue});
+  generate_with_picture(3);
+  runner_->staged = 2;
+  wire::AdminRequest update{
+      .id = 9, .action = AdminAction::kSwitchWeights, .weight_version = 5, .policy = InFlightPolicy::kAbort};
+  admin(update);
+  EXPECT_TRUE(emit_.of[3].results.empty()) << "no such version is staged";
+  update.weight_version = 2;
+  admin(update);
+  expect_aborted(3);
+  run();
+  EXPECT_EQ(runner_->weight_version, 2u);
 }
 
 }  // namespace
