@@ -185,17 +185,24 @@ Status Scheduler::switch_weights(const WeightSwitch& wanted, Deltas& out) {
 // weights is there while older ones are.
 void Scheduler::apply_switch() {
   if (!in_flight_.empty()) {
-    if (may_plan() && memory_.weight_version() != switch_->version) memory_.set_weight_version(switch_->version);
+    if (may_plan() && memory_.weight_version() != switch_->version) begin_version(switch_->version);
     return;
   }
   if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
-  memory_.set_weight_version(switch_->version);
+  begin_version(switch_->version);
   const Status status = serve_staged();
   if (status.ok()) return end_switch();
   LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
   // Batches that name weights which do not serve would fail, each one from now on.
-  memory_.set_weight_version(runner_.facts().weight_version);
+  begin_version(runner_.facts().weight_version);
   switch_.reset();
+}
+
+// Of the batches that are planned from now on. What waits is computed with it alone, also what an older version had
+// computed some of.
+void Scheduler::begin_version(uint64_t version) {
+  memory_.set_weight_version(version);
+  requests_.restart_captures();
 }
 
 // Other weights may have taken the place of those of the switch, or none are staged any more.

@@ -137,6 +137,7 @@ class Scheduler {
   bool may_plan() const;
   void apply_switch();
   Status serve_staged();
+  void begin_version(uint64_t version);
   void end_switch();
   void check_kv_epoch();
   void forget_lost_kv();
