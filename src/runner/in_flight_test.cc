@@ -333,6 +333,24 @@ TEST_F(InFlightTest, TheClocksTellComputingFromWaiting) {
   EXPECT_LT(quickest, 2000);
 }
 
+TEST_F(InFlightTest, ADropLeavesTheWeightsThatABatchInFlightNames) {
+  std::promise<void> gate;
+  auto opened = gate.get_future();
+  options_.logits_hook = [&](uint64_t number, std::span<const ReqId>, kernels::Rows) {
+    if (number == 1) opened.wait();
+  };
+  auto runner = make();
+  ASSERT_TRUE(runner->stage(load_model_dir(dir_, 4).value()).ok());
+  ASSERT_TRUE(runner->submit({.step = 1, .weight_version = 3, .sequences = {step(0, {1}, 0)}}).ok());
+  ASSERT_TRUE(runner->submit({.step = 2, .weight_version = 4, .sequences = {step(1, {2}, 0)}}).ok());
+  runner->drop_staged();
+  gate.set_value();
+  EXPECT_EQ(wait(*runner).weight_version, 3u);
+  const BatchResult second = wait(*runner);
+  EXPECT_TRUE(second.status.ok()) << second.status.to_string();
+  EXPECT_EQ(second.weight_version, 4u);
+}
+
 TEST_F(InFlightTest, FactsTellTheWeightsInPlace) {
   auto runner = make();
   EXPECT_EQ(runner->facts().weight_version, 3u);

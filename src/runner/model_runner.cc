@@ -119,9 +119,9 @@ Status ModelRunner::stage(std::shared_ptr<const Model> model) {
     return invalid_argument("the new model has the weight version {} and {} serves; wanted another than both it and 0",
                             model->weight_version(), model_->weight_version());
   }
-  const uint64_t staged = staged_ ? staged_->weight_version() : 0;
-  if (staged != 0 && std::ranges::any_of(queued_, [&](const Batch& b) { return b.weight_version == staged; })) {
-    return error(StatusCode::kConflict, "a batch in flight switches to the weight version {}; try again later", staged);
+  if (batch_switches()) {
+    return error(StatusCode::kConflict, "a batch in flight switches to the weight version {}; try again later",
+                 staged_->weight_version());
   }
   if (reaper_.full()) {
     return error(StatusCode::kResourceExhausted, "{} old models wait to be freed; try again later", kMaxRetiredModels);
@@ -130,8 +130,16 @@ Status ModelRunner::stage(std::shared_ptr<const Model> model) {
   return ok_status();
 }
 
+// A batch in flight names the staged weights, and fails without them. Under the lock.
+bool ModelRunner::batch_switches() const {
+  return staged_ && std::ranges::any_of(queued_, [version = staged_->weight_version()](const Batch& batch) {
+           return batch.weight_version == version;
+         });
+}
+
 void ModelRunner::drop_staged() {
   const std::lock_guard lock(mutex_);
+  if (batch_switches()) return;
   reaper_.release(std::exchange(staged_, nullptr));
 }
 

@@ -67,6 +67,7 @@ class ModelRunner final : public Runner {
   bool next_job(BatchResult* result, Job& job);
   void wait_for_job(std::unique_lock<std::mutex>& lock);
   void switch_model();
+  bool batch_switches() const;
   BatchResult run(Batch batch, const Model& model);
   Status move_pages(const Batch& batch);
   void compute(Batch& batch, const Model& model, BatchResult& result);

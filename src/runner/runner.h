@@ -211,7 +211,7 @@ class Runner {
   virtual Status stage(std::shared_ptr<const Model> /*model*/) {
     return error(StatusCode::kUnsupported, "this runner takes no new weights");
   }
-  virtual void drop_staged() {}
+  virtual void drop_staged() {}                          // not what a batch in flight names
   virtual uint64_t staged_version() const { return 0; }  // 0: none is staged
   // The model that serves now; null: this runner takes no new weights.
   virtual std::shared_ptr<const Model> serving() const { return nullptr; }

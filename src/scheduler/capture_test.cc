@@ -109,6 +109,59 @@ TEST(Capture, CompanyChunksAndRetractionsLoseNoRow) {
   }
 }
 
+// As the embedding of a prompt whose rows are averaged is made.
+std::shared_ptr<const RowCapture> sum_of(int32_t rows) {
+  auto sum = std::make_shared<RowSum>();
+  sum->values.resize(1);
+  return std::make_shared<RowCapture>(
+      RowCapture{.layer = 4, .final_norm = true, .hidden_size = 1, .spans = {{0, rows, nullptr}}, .sum = sum});
+}
+
+// The weights are switched when the first chunks of a prompt of 200 tokens have been computed.
+void switch_in_the_prompt(const std::shared_ptr<const RowCapture>& capture, bool paused) {
+  Harness h(capturing(), {.chunked_prefill_tokens = 32}, endless());
+  h.receive(Harness::request(1, prompt(200), 0), {.capture = capture});
+  for (int i = 0; i < 3; ++i) h.step();
+  EXPECT_FALSE(h.outcomes.at(1).finish);
+  if (paused) {  // retracted before the switch
+    h.pause(InFlightPolicy::kRetract);
+    h.run();
+  }
+  h.switch_weights({.version = 2, .policy = paused ? InFlightPolicy::kInPlace : InFlightPolicy::kRetract});
+  h.step();
+  h.scheduler.resume();
+  h.run();
+  EXPECT_EQ(h.outcomes.at(1).usage.retractions, 1);
+  h.expect_clean_end();
+}
+
+// Rows of two versions would make an embedding that no model gives.
+TEST(Capture, APromptThatIsComputedAgainWithNewWeightsGivesTheirRowsAlone) {
+  for (const bool paused : {false, true}) {
+    const auto sum = sum_of(200);
+    switch_in_the_prompt(sum, paused);
+    EXPECT_EQ(sum->sum->rows, 200);
+    EXPECT_EQ(sum->sum->values[0], 200 * 201 / 2 + 200 * 1000);
+    const auto rows = capture_of({{10, 20}, {150, 160}});
+    switch_in_the_prompt(rows, paused);
+    EXPECT_EQ((*rows->spans[0].values)[0], 11 + 1000);
+    EXPECT_EQ((*rows->spans[1].values)[0], 151 + 1000);
+  }
+}
+
+// Their owner may have read them.
+TEST(Capture, RowsOfAPromptThatHasItsFirstTokenStayAsTheyAre) {
+  Harness h(capturing(), {}, endless());
+  const auto rows = capture_of({{10, 20}});
+  h.receive(Harness::request(1, prompt(64), 20), {.capture = rows});
+  while (h.outcomes[1].tokens.empty()) h.step();
+  h.switch_weights({.version = 2, .policy = InFlightPolicy::kRetract});
+  h.run();
+  EXPECT_EQ(h.outcomes.at(1).versions.back(), 2u);
+  expect_complete(*rows);
+  h.expect_clean_end();
+}
+
 TEST(Capture, ARunnerThatGivesNoRowsRefuses) {
   Harness none(kRoomy, {}, endless());
   none.receive(Harness::request(1, prompt(20), 4), {.capture = capture_of({{3, 5}})});

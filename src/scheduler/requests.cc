@@ -71,6 +71,21 @@ void Requests::retract_all() {
   while (!running_.empty()) retract(*running_.back());
 }
 
+// No batch names one that waits, so that nothing writes to its capture. Rows of a prompt that has its first token may
+// have been read, and stay as they are.
+void Requests::restart_captures() {
+  for (const auto& [id, sequence] : live_) {
+    const bool waits = sequence->pages.size() == 0;
+    if (!sequence->capture || !waits || sequence->generated() > 0) continue;
+    if (RowSum* sum = sequence->capture->sum.get(); sum != nullptr) {
+      std::ranges::fill(sum->values, 0);
+      sum->rows = 0;
+    }
+    sequence->capture_next = sequence->capture->next(0);
+    limit_match(*sequence);
+  }
+}
+
 void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::TokenDelta last) {
   CHECK(!sequence.ended);
   ++counters_.ended;

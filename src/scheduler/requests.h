@@ -51,6 +51,9 @@ class Requests {
   void retract(Sequence& sequence);
   // All running ones, when nothing is in flight.
   void retract_all();
+  // Those that wait will be computed with other weights than before: what was captured of their prompts so far is
+  // forgotten.
+  void restart_captures();
 
   // The one place where a request ends. Its client hears it now, with `last` bringing the last tokens. Its pages stay
   // until no batch in flight names them; `sequence` is gone afterwards, unless one does.

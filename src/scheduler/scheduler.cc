@@ -185,14 +185,31 @@ Status Scheduler::switch_weights(const WeightSwitch& wanted, Deltas& out) {
 // weights is there while older ones are.
 void Scheduler::apply_switch() {
   if (!in_flight_.empty()) {
-    if (may_plan() && memory_.weight_version() != switch_->version) memory_.set_weight_version(switch_->version);
+    if (may_plan() && memory_.weight_version() != switch_->version) begin_version(switch_->version);
     return;
   }
   if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
-  memory_.set_weight_version(switch_->version);
-  const Status status = runner_.serve_staged();
-  if (!status.ok()) LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
-  end_switch();
+  begin_version(switch_->version);
+  const Status status = serve_staged();
+  if (status.ok()) return end_switch();
+  LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
+  // Batches that name weights which do not serve would fail, each one from now on.
+  begin_version(runner_.facts().weight_version);
+  switch_.reset();
+}
+
+// Of the batches that are planned from now on. What waits is computed with it alone, also what an older version had
+// computed some of.
+void Scheduler::begin_version(uint64_t version) {
+  memory_.set_weight_version(version);
+  requests_.restart_captures();
+}
+
+// Other weights may have taken the place of those of the switch, or none are staged any more.
+Status Scheduler::serve_staged() {
+  const uint64_t staged = runner_.staged_version();
+  if (staged == switch_->version) return runner_.serve_staged();
+  return error(StatusCode::kConflict, "weight version {} is staged; wanted {}", staged, switch_->version);
 }
 
 void Scheduler::end_switch() {

@@ -102,6 +102,7 @@ class Scheduler {
   // kConflict where the runner has not staged that version, or another switch is under way.
   Status switch_weights(const WeightSwitch& wanted, Deltas& out);
   // One that was asked for has not happened yet: no result of the new weights has come, and batches are in flight.
+  // Until then its weights must stay staged. Where it ends otherwise, facts().weight_version is still the old one.
   bool switch_pending() const { return switch_.has_value(); }
 
   // Plans nothing more until resume(). Requests are accepted and wait; deadlines go on. To pause again with another
@@ -135,6 +136,8 @@ class Scheduler {
   void plan_batches(int& wait_ms, Deltas& out);
   bool may_plan() const;
   void apply_switch();
+  Status serve_staged();
+  void begin_version(uint64_t version);
   void end_switch();
   void check_kv_epoch();
   void forget_lost_kv();

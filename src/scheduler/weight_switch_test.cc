@@ -132,6 +132,24 @@ TEST_F(WeightSwitchTest, WhatIsNotStagedIsNotServed) {
   harness_.expect_clean_end();
 }
 
+// Books that name another version than the one that serves would fail every batch from then on.
+TEST_F(WeightSwitchTest, WhatIsNotStagedAnyMoreIsNotSwitchedTo) {
+  log_init("test", LogLevel::kOff);
+  for (const uint64_t staged : {0, 3}) {
+    const uint64_t id = 1 + staged;
+    const auto request = add(id);
+    steps(5);
+    harness_.switch_weights({.version = 2, .policy = InFlightPolicy::kRetract});
+    harness_.runner.staged = staged;
+    harness_.run();
+    EXPECT_FALSE(harness_.scheduler.switch_pending());
+    EXPECT_EQ(harness_.scheduler.facts().weight_version, 1u);
+    EXPECT_EQ(outcome(id).versions, std::vector<uint64_t>(30, 1));
+    expect_text(request, outcome(id), true);
+    harness_.expect_clean_end();
+  }
+}
+
 // A runner that computes with other weights than the batch names would give wrong text under a right label.
 TEST_F(WeightSwitchTest, AResultOfOtherWeightsFailsItsRequests) {
   log_init("test", LogLevel::kOff);

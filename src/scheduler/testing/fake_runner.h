@@ -86,6 +86,7 @@ class FakeRunner : public Runner {
   bool recovering() const override { return recovers; }
   uint64_t kv_epoch() const override { return kv_epoch_; }
   uint64_t staged_version() const override { return staged; }
+  void drop_staged() override { staged = 0; }
   Status serve_staged() override {
     if (!in_flight_.empty() || staged == 0) complain("serve_staged with batches in flight, or nothing staged");
     weight_version = std::exchange(staged, 0);
@@ -385,6 +386,13 @@ class FakeRunner : public Runner {
     }
   }
 
+  // Of one float: the position plus one, and 1000 for each weight version before the serving one.
+  void capture(const RowCapture& wanted, int32_t position) const {
+    const float row = static_cast<float>(position + 1) + 1000 * static_cast<float>(weight_version - 1);
+    if (wanted.sum) return wanted.sum->add(position, &row);
+    if (float* captured = wanted.row(position); captured != nullptr) *captured = row;
+  }
+
   void compute(const SequenceStep& step, BatchResult& result, std::map<ReqId, int32_t>& all_sampled) {
     uint64_t kv = 0;
     uint64_t attended = 0;
@@ -402,8 +410,7 @@ class FakeRunner : public Runner {
       kv = HashModel::next_kv(kv, value(token), weight_version);
       attended = HashModel::mix(attended, kv);
       slot(step, position) = {position, kv};
-      float* captured = step.capture ? step.capture->row(position) : nullptr;
-      if (captured != nullptr) *captured = static_cast<float>(position + 1);
+      if (step.capture) capture(*step.capture, position);
       const int32_t scored = position - step.position - step.score_begin;
       if (scored >= 0 && scored < static_cast<int32_t>(step.score_targets.size())) {
         const int32_t target = step.score_targets[static_cast<std::size_t>(scored)];

@@ -1,4 +1,5 @@
-// Token deltas that wait for a receiver which is behind, joined to few. Thread safety: pure function.
+// Lists of token deltas: those that wait for a receiver which is behind, joined to few; those of a request that never
+// came to the scheduler. Thread safety: pure functions.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,14 @@ inline void join_delta(std::vector<wire::TokenDelta>& list, wire::TokenDelta del
   last.embedding = std::move(delta.embedding);
   last.usage = delta.usage;
   last.weight_version = std::max(last.weight_version, delta.weight_version);
+}
+
+// The deltas of a request that ends before anything is computed: as each, it starts and then finishes.
+inline void append_end(const wire::TokenizedRequest& request, wire::FinishReason reason,
+                       std::vector<wire::TokenDelta>& list) {
+  const wire::Usage usage{.prompt_tokens = static_cast<int32_t>(request.prompt.size())};
+  list.push_back({.id = request.id, .start = wire::DetokenizeStart{}, .usage = usage});
+  list.push_back({.id = request.id, .finish = wire::Finish{.reason = reason}, .usage = usage});
 }
 
 }  // namespace millrace

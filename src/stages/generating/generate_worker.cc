@@ -103,12 +103,7 @@ class GenerateWorker : public Worker {
   }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
-    if (WeightCommands::takes(command.action)) {
-      Deltas out;
-      // A command about weights may pause the engine or end requests, whose deltas leave now.
-      weights_->begin(command, out, weights_reply_to(emit));
-      return emit_deltas(out, emit);
-    }
+    if (WeightCommands::takes(command.action)) return begin_weights(command, emit);
     if (command.action == wire::AdminAction::kShowState) {
       return emit.reply(command.id, state_json(engine_->scheduler().snapshot(), preparing()));
     }
@@ -152,7 +147,11 @@ class GenerateWorker : public Worker {
     const bool busy = engine_->step(out, pages_->exports() ? transfer::kTransferRestMs : kStepPollMs);
     emit_deltas(out, emit);
     // After the step has settled: the pages of these requests are in the cache now, and the next plan finds them.
-    for (PromptPages::Begun& begun : pages_->step(now_ms)) receive_now(std::move(begun), emit);
+    bool received = false;
+    for (PromptPages::Begun& begun : pages_->step(now_ms)) {
+      receive_now(std::move(begun), emit);
+      received = true;
+    }
     emit_held(emit);
     engine_->settle_flushes(now_ms, reply_to(emit));
     weights_->settle(weights_reply_to(emit));
@@ -163,7 +162,8 @@ class GenerateWorker : public Worker {
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     if (busy) return 0;
     if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
-    if (engine_->scheduler().busy()) return 0;  // a request whose pages have come
+    // Not Scheduler::busy(), which is true during a whole pause: there is no work until it ends.
+    if (received) return 0;
     // These wait for other threads or receivers, which do not wake this worker.
     if (!held_.empty() || !preparing_->empty() || weights_->waits()) return kRestMs;
     // Requests without work: the scheduler is paused, and their deadlines still have to end them.
@@ -182,6 +182,31 @@ class GenerateWorker : public Worker {
     return [&emit](uint64_t command, const Result<std::string>& reply, wire::WeightsReply weights) {
       emit.reply(command, reply, weights);
     };
+  }
+
+  void begin_weights(const wire::AdminRequest& command, Emit& emit) {
+    Deltas out;
+    const Scheduler& scheduler = engine_->scheduler();
+    const bool pending = scheduler.switch_pending();
+    // A command about weights may pause the engine or end requests, whose deltas leave now.
+    weights_->begin(command, out, weights_reply_to(emit));
+    // A switch that was refused, or was done before, ends none.
+    const bool switches = command.action == wire::AdminAction::kSwitchWeights && !pending && scheduler.switch_pending();
+    if (command.policy == InFlightPolicy::kAbort && (switches || command.action == wire::AdminAction::kPause)) {
+      abort_preparing(out);
+    }
+    emit_deltas(out, emit);
+  }
+
+  // Those that the scheduler does not know yet, and so cannot end.
+  void abort_preparing(Deltas& out) {
+    std::vector<PreparingState> all = preparing_->take_all();
+    std::ranges::move(pages_->take_all(monotonic_ms()), std::back_inserter(all));
+    for (PreparingState& next : all) {
+      append_end(next.request, wire::FinishReason::kAborted, out);
+      // Before the deltas, which are emitted by this record.
+      states_.insert_or_assign(next.request.id, std::move(next.state));
+    }
   }
 
   void refuse(ReqId id, const Status& status, Emit& emit) {
@@ -233,7 +258,8 @@ class GenerateWorker : public Worker {
       if (request.speech->verbatim) {  // the answer is there
         // Before the deltas, which are emitted by this record.
         states_.insert_or_assign(request.id, std::move(state));
-        Deltas out = SpeechInputs::verbatim(request);
+        Deltas out;
+        append_end(request, wire::FinishReason::kStop, out);
         return emit_deltas(out, emit), ok_status();
       }
     }

@@ -79,7 +79,8 @@ class PrefillWorker final : public Worker {
         now_ms, [&emit](uint64_t command, const Result<std::string>& reply) { emit.reply(command, reply); });
     weights_->settle(weights_reply_to(emit));
     holds_.store(transfers_->exports().open() > 0, std::memory_order_release);
-    busy_.store(busy || engine_->scheduler().busy(), std::memory_order_relaxed);
+    // Not Scheduler::busy(), which is true during a whole pause: there is no work until it ends.
+    busy_.store(busy || std::exchange(begun_, false), std::memory_order_relaxed);
     steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
     return 0;
   }
@@ -99,6 +100,7 @@ class PrefillWorker final : public Worker {
     request.sampling.max_tokens = 0;
     request.extra_key = extra_key;
     engine_->scheduler().receive(std::move(request), out_);
+    begun_ = true;
   }
 
   void report_ends() {
@@ -113,8 +115,10 @@ class PrefillWorker final : public Worker {
   const PrefillParts parts_;
   std::optional<GeneratingEngine> engine_;  // from load() on, as the next ones
   std::optional<WeightCommands> weights_;
+  // Ends of jobs, until report_ends(). Before transfers_, whose destructor cancels jobs, which end here.
+  GeneratingEngine::Deltas out_;
   std::unique_ptr<transfer::TransferService> transfers_;
-  GeneratingEngine::Deltas out_;   // ends of jobs, until report_ends()
+  bool begun_ = false;             // a job, since the last step
   std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
   std::atomic<bool> drains_{false};

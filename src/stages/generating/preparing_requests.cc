@@ -86,6 +86,15 @@ void PreparingRequests::drop(ReqId id) {
   if (waiting_.erase(id) != 0 && media_) media_->drop(id);
 }
 
+std::vector<PreparingState> PreparingRequests::take_all() {
+  std::vector<PreparingState> out;
+  for (auto& [id, next] : std::exchange(waiting_, {})) {
+    if (media_) media_->drop(id);
+    out.push_back(std::move(next));
+  }
+  return out;
+}
+
 void PreparingRequests::flush() {
   if (media_) media_->flush();
 }

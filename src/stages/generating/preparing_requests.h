@@ -34,6 +34,8 @@ class PreparingRequests {
   std::vector<Prepared> take_prepared();
   // It was aborted, whether it waits or not. A grammar that compiles is not stopped: it stays for the next one.
   void drop(ReqId id);
+  // All that wait: nothing more is prepared for them.
+  std::vector<PreparingState> take_all();
   // Forgets features that are kept.
   void flush();
 

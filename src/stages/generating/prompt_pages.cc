@@ -64,6 +64,19 @@ void PromptPages::drop(ReqId request, int64_t now_ms) {
   on_end(request, error(StatusCode::kCancelled, "the request was aborted"), now_ms);
 }
 
+std::vector<PreparingState> PromptPages::take_all(int64_t now_ms) {
+  std::vector<PreparingState> out;
+  for (auto& [id, next] : std::exchange(restoring_, {})) {
+    saved_->cancel(id);
+    out.push_back(std::move(next));
+  }
+  for (auto& [id, next] : std::exchange(fetching_, {})) {
+    transfers_->imports().cancel(id, now_ms);
+    out.push_back(std::move(next));
+  }
+  return out;
+}
+
 void PromptPages::on_end(ReqId request, const Status& status, int64_t now_ms) {
   const auto offered = offers_.extract(request);
   if (!offered.empty()) transfers_->exports().on_offer_end(offered.mapped(), status, now_ms);

@@ -34,6 +34,8 @@ class PromptPages {
   Result<std::optional<Begun>> begin(PreparingState next, int64_t now_ms);
   // It was aborted, whether it waits or not.
   void drop(ReqId request, int64_t now_ms);
+  // All that wait: their pages are not fetched any more. on_end() follows for each.
+  std::vector<PreparingState> take_all(int64_t now_ms);
   // It has ended: the server that waits for its pages is notified.
   void on_end(ReqId request, const Status& status, int64_t now_ms);
 

@@ -66,13 +66,4 @@ void SpeechInputs::describe(std::vector<wire::Metric>& metrics) const {
   if (target_.layer > 0) captures_.describe(metrics);
 }
 
-std::vector<wire::TokenDelta> SpeechInputs::verbatim(const wire::TokenizedRequest& request) {
-  const wire::Usage usage{.prompt_tokens = static_cast<int32_t>(request.prompt.size())};
-  std::vector<wire::TokenDelta> out(2);
-  for (wire::TokenDelta& delta : out) delta.id = request.id, delta.usage = usage;
-  out.front().start = wire::DetokenizeStart{};
-  out.back().finish = wire::Finish{.reason = wire::FinishReason::kStop};
-  return out;
-}
-
 }  // namespace millrace

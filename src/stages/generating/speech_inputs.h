@@ -49,9 +49,6 @@ class SpeechInputs {
   void flush() { captures_.flush(); }
   void describe(std::vector<wire::Metric>& metrics) const;
 
-  // The deltas of a request whose answer is the text at the end of its prompt: nothing is computed.
-  static std::vector<wire::TokenDelta> verbatim(const wire::TokenizedRequest& request);
-
  private:
   struct Spoken {
     Boxed<wire::SpeechStart> start;               // until it is taken

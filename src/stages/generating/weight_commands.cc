@@ -54,9 +54,7 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
                             .checksum = command.weights_checksum});
     // Without an error where nothing is staged: the coordinator drops everywhere after a failure on one replica.
     case wire::AdminAction::kDropWeights:
-      stager_.drop(command.weight_version);
-      live_.drop(command.weight_version);
-      return reply(command.id, std::string("nothing is staged"), {});
+      return reply(command.id, drop(command.weight_version), {});
     case wire::AdminAction::kSwitchWeights:
       if (const Status status = begin_switch(command, out); !status.ok()) reply(command.id, status, {});
       return;
@@ -74,6 +72,16 @@ void WeightCommands::begin(const wire::AdminRequest& command, Deltas& out, const
     default:
       return reply(command.id, error(StatusCode::kUnsupported, "no command about weights"), {});
   }
+}
+
+// The switch that is pending keeps its weights: the next batches name them, and fail without. Where the coordinator has
+// given up the update meanwhile, this replica becomes one with other weights than are wanted, and is updated as such.
+std::string WeightCommands::drop(uint64_t version) {
+  const uint64_t kept = engine_.scheduler().switch_pending() ? switching_.version : 0;
+  stager_.drop(version, kept);
+  live_.drop(version);
+  if (kept == 0 || (version != 0 && version != kept)) return "nothing is staged";
+  return fmt::format("the switch to version {} is under way", kept);
 }
 
 Result<std::string> WeightCommands::inspect(const std::string& request) {
@@ -103,16 +111,19 @@ Status WeightCommands::begin_switch(const wire::AdminRequest& command, Deltas& o
   // kConflict while another switch is pending, so the command number below is never overwritten: settle() has replied
   // to the one before, in the same turn in which its switch ended.
   RETURN_IF_ERROR(engine_.scheduler().switch_weights(wanted, out));
-  CHECK(switching_ == 0);
-  switching_ = command.id;
+  CHECK(switching_.command == 0);
+  switching_ = {.command = command.id, .version = wanted.version};
   const SchedulerFacts facts = engine_.scheduler().facts();
   paused_requests_ = facts.paused ? static_cast<uint32_t>(facts.running + facts.waiting) : 0;
   return ok_status();
 }
 
 void WeightCommands::settle(const Reply& reply) {
+  const bool pending = engine_.scheduler().switch_pending();
+  // What has been made takes the place of what is staged, which a pending switch still needs.
+  const std::vector<WeightStager::Made> all = pending ? std::vector<WeightStager::Made>() : stager_.take_made();
   // The checksum is noted before the reply: the next command of the coordinator may be the switch, which compares it.
-  for (const WeightStager::Made& made : stager_.take_made()) {
+  for (const WeightStager::Made& made : all) {
     if (made.status.ok()) engine_.note_weights(made.version, made.checksum);
     if (made.command == kLiveCommand) {
       live_.on_made(made);
@@ -124,9 +135,17 @@ void WeightCommands::settle(const Reply& reply) {
   }
   live_.settle(reply);
   for (const SnapshotWriter::Written& written : snapshots_.take_written()) reply(written.command, written.path, {});
-  if (switching_ == 0 || engine_.scheduler().switch_pending()) return;
+  if (switching_.command != 0 && !pending) settle_switch(reply);
+}
+
+void WeightCommands::settle_switch(const Reply& reply) {
+  const Switching ended = std::exchange(switching_, {});
   const uint64_t version = engine_.scheduler().facts().weight_version;
-  reply(std::exchange(switching_, 0), fmt::format("serves version {}", version),
+  if (version != ended.version) {
+    return reply(ended.command, error(StatusCode::kConflict, "serves version {}; wanted {}", version, ended.version),
+                 {});
+  }
+  reply(ended.command, fmt::format("serves version {}", version),
         {.checksum = engine_.weights_checksum(version), .paused_requests = paused_requests_});
 }
 

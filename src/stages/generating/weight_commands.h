@@ -37,10 +37,12 @@ class WeightCommands {
   void settle(const Reply& reply);
   void describe(std::vector<wire::Metric>& metrics) const { live_.describe(metrics); }
   // Something will end without an event: ask again after kRestMs.
-  bool waits() const { return stager_.busy() || switching_ != 0 || live_.waits() || snapshots_.busy(); }
+  bool waits() const { return stager_.busy() || switching_.command != 0 || live_.waits() || snapshots_.busy(); }
 
  private:
   Result<wire::WeightsReply> serving(const wire::AdminRequest& command) const;
+  std::string drop(uint64_t version);
+  void settle_switch(const Reply& reply);
   Result<std::string> inspect(const std::string& request);
   Status begin_snapshot(const wire::AdminRequest& command);
   Status begin_switch(const wire::AdminRequest& command, Deltas& out);
@@ -51,7 +53,11 @@ class WeightCommands {
   LiveCommands live_;
   WeightInspector inspector_;
   SnapshotWriter snapshots_;
-  uint64_t switching_ = 0;        // the command of the switch under way; 0: none
+  struct Switching {
+    uint64_t command = 0;
+    uint64_t version = 0;
+  };
+  Switching switching_;           // under way; command 0: none is
   uint32_t paused_requests_ = 0;  // that waited in a pause when it began
 };
 

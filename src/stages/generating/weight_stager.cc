@@ -36,7 +36,7 @@ void WeightStager::give_up(const Wanted& wanted, const Status& why) {
   ended_.push_back({.command = wanted.command, .version = wanted.version, .status = why});
 }
 
-void WeightStager::drop(uint64_t version) {
+void WeightStager::drop(uint64_t version, uint64_t kept) {
   const auto meant = [version](uint64_t other) { return version == 0 || version == other; };
   const auto why = [](uint64_t of) {
     return error(StatusCode::kCancelled, "the update to weight version {} was given up", of);
@@ -46,7 +46,8 @@ void WeightStager::drop(uint64_t version) {
     give_up(*next_, why(next_->version));
     next_.reset();
   }
-  if (meant(runner_.staged_version())) runner_.drop_staged();
+  const uint64_t staged = runner_.staged_version();
+  if (staged != 0 && staged != kept && meant(staged)) runner_.drop_staged();
 }
 
 std::vector<WeightStager::Made> WeightStager::take_made() {

@@ -53,8 +53,8 @@ class WeightStager {
 
   // What is being made for an earlier command is superseded.
   void begin(Wanted wanted);
-  // Nothing of this version is staged from now on; 0: of any version.
-  void drop(uint64_t version);
+  // Nothing of this version is staged from now on; 0: of any version. What is staged as version `kept` stays.
+  void drop(uint64_t version, uint64_t kept = 0);
 
   // What has been made since: it is staged, or why it is not; each command once. Called after every step.
   std::vector<Made> take_made();

@@ -111,6 +111,8 @@ void KvExporter::on_taken(const wire::KvTaken& taken, int64_t now_ms) {
   if (taken.again) open.part.reset();
   const uint64_t before = open.sender->resent();
   const Status status = open.sender->on_taken(taken);
+  // One that waits to be sent again may have been taken meanwhile, as it was sent the first time.
+  if (open.part && open.part->number < taken.parts) open.part.reset();
   if (const uint64_t parts = open.sender->resent() - before; parts > 0) resend_in_messages(open, taken.id, parts);
   if (!status.ok()) fail(it, status, now_ms);
 }
