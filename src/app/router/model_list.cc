@@ -12,6 +12,7 @@
 #include "api/ollama_models.h"
 #include "app/model_source.h"
 #include "app/router/models_file.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "formats/model_config.h"
 #include "hub/cached_models.h"
@@ -51,19 +52,30 @@ ServedModel model_of(const std::string& text) {
   return {.name = text.substr(0, equals), .path = text.substr(equals + 1)};
 }
 
-Status add_folder(const fs::path& folder, const std::string& prefix, bool deeper, std::vector<ServedModel>& out) {
+Result<std::vector<fs::path>> entries_of(const fs::path& folder) {
   std::error_code failed;
-  std::vector<fs::path> entries;
-  for (const auto& entry : fs::directory_iterator(folder, failed)) entries.push_back(entry.path());
+  std::vector<fs::path> out;
+  // Not a range-based for: that one throws where the read of a later entry fails.
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    out.push_back(entry->path());
+  }
   if (failed) return invalid_argument("--models-dir: {} cannot be read: {}", folder.string(), failed.message());
-  std::sort(entries.begin(), entries.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Status add_folder(const fs::path& folder, const std::string& prefix, bool deeper, std::vector<ServedModel>& out) {
+  ASSIGN_OR_RETURN(const std::vector<fs::path> entries, entries_of(folder));
   for (const fs::path& entry : entries) {
     if (entry.filename().string().starts_with('.')) continue;
+    std::error_code failed;
     if (is_model(entry)) {
       const std::string name = entry.extension() == ".gguf" ? entry.stem().string() : entry.filename().string();
       out.push_back({.name = prefix + name, .path = entry.string()});
     } else if (deeper && fs::is_directory(entry, failed)) {
-      RETURN_IF_ERROR(add_folder(entry, entry.filename().string() + "/", false, out));
+      // A subfolder that only root may read, such as the lost+found of a volume, is no reason to serve nothing.
+      const Status status = add_folder(entry, entry.filename().string() + "/", false, out);
+      if (!status.ok()) LOG_WARNING("{}; its models are not served", status.message());
     }
   }
   return ok_status();
