@@ -227,14 +227,20 @@ void ModelPool::ended(Slot& slot, int64_t now_ms, Calls& calls) {
     LOG_ERROR("the model '{}' stopped: {}; the next request loads it again", slot.status.name, why);
     slot.wanted |= slot.status.pinned;
   } else {
-    slot.status.state = ModelState::kFailed;
-    slot.status.error = why;
-    slot.failed_ms = now_ms;
-    ++slot.status.failures;
     LOG_ERROR("the model '{}' does not load: {}", slot.status.name, why);
-    refuse_waiters(slot, error(StatusCode::kUnavailable, "the model '{}' does not load: {}", slot.status.name, why),
-                   calls);
+    failed(slot, error(StatusCode::kUnavailable, "the model '{}' does not load: {}", slot.status.name, why), why,
+           now_ms, calls);
   }
+}
+
+// A pinned model is tried again after the pause without a request, as it is to be there before the first one.
+void ModelPool::failed(Slot& slot, const Status& answer, const std::string& why, int64_t now_ms, Calls& calls) {
+  slot.status.state = ModelState::kFailed;
+  slot.status.error = why;
+  slot.failed_ms = now_ms;
+  ++slot.status.failures;
+  slot.wanted |= slot.status.pinned;
+  refuse_waiters(slot, answer, calls);
 }
 
 // What has waited too long, or whose client has left.
@@ -329,11 +335,7 @@ void ModelPool::load_next(int64_t now_ms, Calls& calls) {
     next->status.state = ModelState::kLoading;
     return;
   }
-  next->status.state = ModelState::kFailed;
-  next->status.error = process.status().message();
-  next->failed_ms = now_ms;
-  ++next->status.failures;
-  refuse_waiters(*next, process.status(), calls);
+  failed(*next, process.status(), process.status().message(), now_ms, calls);
 }
 
 void ModelPool::tick(int64_t now_ms) {

@@ -8,7 +8,8 @@
 //
 // One model loads at a time. Where the memory or the number of loaded models is too small for one more, those go that
 // no request uses, the least recently used first; pinned ones stay. Where all are in use, the requests wait. A model
-// that did not load is not tried again for kRetryPauseMs: its requests get its error at once.
+// that did not load is not tried again for kRetryPauseMs: its requests get its error at once. A pinned one is tried
+// again then without a request.
 //
 // A deterministic state machine: tick() is given the time, processes are made by a function.
 //
@@ -124,7 +125,7 @@ class ModelPool {
     ModelStatus status;
     std::unique_ptr<ModelProcess> process;
     std::deque<Waiter> waiters;
-    bool wanted = false;  // by load(), without a request
+    bool wanted = false;  // by load() or as a pinned one, without a request
     int64_t used_ms = 0, failed_ms = 0;
     bool just_used = false;  // since the last tick()
   };
@@ -139,6 +140,7 @@ class ModelPool {
   void look_at(const SlotPtr& slot, int64_t now_ms, Calls& calls);
   void loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls);
   void ended(Slot& slot, int64_t now_ms, Calls& calls);
+  void failed(Slot& slot, const Status& answer, const std::string& why, int64_t now_ms, Calls& calls);
   void expire(Slot& slot, int64_t now_ms, Calls& calls);
   void refuse_waiters(Slot& slot, const Status& why, Calls& calls);
   void load_next(int64_t now_ms, Calls& calls);

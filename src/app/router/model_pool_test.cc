@@ -41,6 +41,7 @@ class ModelPoolTest : public ::testing::Test {
         std::move(models), std::move(options),
         [this](const ServedModel& model) -> Result<std::unique_ptr<ModelProcess>> {
           starts_ += model.name;
+          if (start_fails_) return Status(StatusCode::kInternal, "fork: out of memory");
           fakes_[model.name] = {};
           return std::unique_ptr<ModelProcess>(std::make_unique<FakeProcess>(fakes_[model.name], "/" + model.name));
         });
@@ -80,6 +81,7 @@ class ModelPoolTest : public ::testing::Test {
   std::string starts_;
   int64_t now_ms_ = 1'000'000;
   bool gone_ = false;
+  bool start_fails_ = false;
   std::unique_ptr<ModelPool> pool_;  // first to go
 };
 
@@ -192,6 +194,28 @@ TEST_F(ModelPoolTest, WhatIsUsedOrPinnedStaysAndTheRequestWaits) {
   end("a");
   finish("c");
   EXPECT_TRUE(request->has_value());
+}
+
+TEST_F(ModelPoolTest, APinnedModelThatDoesNotLoadIsTriedAgainByItself) {
+  make({}, {{.name = "a"}, {.name = "b", .pinned = true}});
+  tick();
+  EXPECT_EQ(starts_, "b");
+  end("b");
+  EXPECT_EQ(status("b").state, ModelState::kFailed);
+  tick(kRetryPauseMs - 1);
+  EXPECT_EQ(starts_, "b");
+  start_fails_ = true;
+  tick(1);
+  EXPECT_EQ(starts_, "bb");
+  EXPECT_EQ(status("b").failures, 2);
+  start_fails_ = false;
+  tick(kRetryPauseMs);
+  EXPECT_EQ(starts_, "bbb");
+  // What a person has unloaded stays so.
+  EXPECT_TRUE(pool_->unload("b"));
+  end("b");
+  tick(kRetryPauseMs);
+  EXPECT_EQ(starts_, "bbb");
 }
 
 TEST_F(ModelPoolTest, MemoryOfTheSystemCounts) {
