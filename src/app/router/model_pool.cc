@@ -214,6 +214,23 @@ void ModelPool::loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls) {
     calls.emplace_back([on_ready = std::move(waiter.on_ready), use = use_of(slot)] { on_ready(use); });
   }
   slot->waiters.clear();
+  // Its process has pulled it: only now there are files that show its size.
+  if (slot->model.bytes == 0 && options_.describe) calls.emplace_back([this, slot] { describe(*slot); });
+}
+
+// Without the lock, as it reads files.
+void ModelPool::describe(Slot& slot) {
+  ServedModel model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = slot.model;
+  }
+  options_.describe(model);
+  const std::lock_guard lock(mutex_);
+  slot.model.bytes = model.bytes;
+  slot.model.created = model.created;
+  slot.model.context = model.context;
+  list_anew();
 }
 
 void ModelPool::ended(Slot& slot, int64_t now_ms, Calls& calls) {
@@ -285,15 +302,18 @@ void ModelPool::look_at(const SlotPtr& shared, int64_t now_ms, Calls& calls) {
 
 bool ModelPool::has_space(const ServedModel& model) const {
   uint64_t used = 0;
-  int count = 0;
+  int count = 0, pinned = 0;
   for (const SlotPtr& slot : slots_) {
     if (!slot->process) continue;
     ++count;
+    pinned += slot->status.pinned ? 1 : 0;
     used += slot->model.bytes;
   }
   if (count == 0) return true;  // it is tried alone, whatever the estimate
   if (options_.most_loaded > 0 && count >= options_.most_loaded) return false;
   const auto scaled = [](uint64_t bytes) { return static_cast<uint64_t>(static_cast<double>(bytes) * kMemoryFactor); };
+  // One that its process has yet to pull may be of any size: it is tried beside those alone that always stay.
+  if (options_.memory_bytes > 0 && model.bytes == 0 && count > pinned) return false;
   if (options_.memory_bytes > 0) return scaled(used + model.bytes) <= options_.memory_bytes;
   return !options_.available_bytes || scaled(model.bytes) <= options_.available_bytes();
 }
@@ -343,6 +363,11 @@ void ModelPool::tick(int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     for (const SlotPtr& slot : slots_) look_at(slot, now_ms, calls);
+  }
+  // Before the next load, which needs the size of what has just been loaded.
+  for (const auto& call : std::exchange(calls, {})) call();
+  {
+    const std::lock_guard lock(mutex_);
     if (!shut_down_) load_next(now_ms, calls);
   }
   for (const auto& call : calls) call();

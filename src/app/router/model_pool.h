@@ -54,6 +54,8 @@ struct ModelPoolOptions {
   uint64_t memory_bytes = 0;                  // for all of them; 0: what the system has
   int64_t wait_ms = 600'000;                  // of a request for a model; then it gets an error
   std::function<uint64_t()> available_bytes;  // of the system; not set: without limit
+  // As describe_model(): called without a lock, of one whose size was not known before it was loaded. May be empty.
+  std::function<void(ServedModel&)> describe;
 };
 
 enum class ModelState { kUnloaded, kLoading, kLoaded, kUnloading, kFailed };
@@ -139,6 +141,7 @@ class ModelPool {
   void release(Slot& slot);
   void look_at(const SlotPtr& slot, int64_t now_ms, Calls& calls);
   void loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls);
+  void describe(Slot& slot);
   void ended(Slot& slot, int64_t now_ms, Calls& calls);
   void failed(Slot& slot, const Status& answer, const std::string& why, int64_t now_ms, Calls& calls);
   void expire(Slot& slot, int64_t now_ms, Calls& calls);

@@ -218,6 +218,64 @@ TEST_F(ModelPoolTest, APinnedModelThatDoesNotLoadIsTriedAgainByItself) {
   EXPECT_EQ(starts_, "bbb");
 }
 
+// Those that are pulled at their first load.
+TEST_F(ModelPoolTest, ASizeThatIsKnownOnceLoadedCountsFromThen) {
+  constexpr uint64_t kGib = 1ULL << 30;
+  const auto describe = [](ServedModel& model) { model.bytes = 8 * kGib; };
+  make({.memory_bytes = 10 * kGib, .describe = describe}, {{.name = "a"}, {.name = "b"}, {.name = "c", .bytes = kGib}});
+  use("a");
+  EXPECT_EQ((*pool_->models())[0].bytes, 8 * kGib);
+  auto known = ask("c");  // 9 GiB and their buffers are too many
+  tick();
+  EXPECT_TRUE(fakes_["a"].terminated);
+  EXPECT_EQ(starts_, "a");
+  end("a");
+  finish("c");
+  EXPECT_TRUE(known->has_value());
+  known.reset();
+  auto unknown = ask("b");  // of any size
+  tick();
+  EXPECT_TRUE(fakes_["c"].terminated);
+  end("c");
+  finish("b");
+  unknown.reset();
+  EXPECT_EQ(starts_, "acb");
+  auto again = ask("a");
+  tick();
+  EXPECT_TRUE(fakes_["b"].terminated);
+}
+
+TEST_F(ModelPoolTest, TheSizeOfWhatHasJustBeenLoadedCountsForTheNextInTheSameTick) {
+  const auto describe = [](ServedModel& model) { model.bytes = 100; };
+  make({.memory_bytes = 250, .describe = describe}, {{.name = "a"}, {.name = "b", .bytes = 150}});
+  auto a = ask("a");
+  tick();
+  auto b = ask("b");
+  finish("a");
+  EXPECT_TRUE(a->has_value());
+  EXPECT_EQ(starts_, "a");
+}
+
+TEST_F(ModelPoolTest, AnUnknownSizeIsTriedBesidePinnedModels) {
+  make({.memory_bytes = 250},
+       {{.name = "a", .bytes = 100, .pinned = true}, {.name = "b"}, {.name = "c", .bytes = 100}});
+  tick();
+  finish("a");
+  use("c");
+  auto request = ask("b");
+  tick();
+  EXPECT_TRUE(fakes_["c"].terminated);
+  end("c");
+  EXPECT_EQ(starts_, "acb");
+  // Without a limit only the system's memory counts, of which none is known to be needed.
+  make({}, {{.name = "a", .bytes = 100}, {.name = "b"}});
+  starts_.clear();
+  use("a");
+  use("b");
+  EXPECT_EQ(starts_, "ab");
+  EXPECT_EQ(status("a").state, ModelState::kLoaded);
+}
+
 TEST_F(ModelPoolTest, MemoryOfTheSystemCounts) {
   uint64_t available = 1000;
   make({.available_bytes = [&available] { return available; }});
