@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -119,29 +120,46 @@ Status check_names(const std::vector<ServedModel>& models) {
   return invalid_argument("two models have the name '{}'; wanted different names: --model NAME=PATH", *twice);
 }
 
-// What `millrace pull` and the tools of Hugging Face have got, but for what has that name already.
+// Equal for two models of the same files; "": they are not there.
+std::string canonical_path(const ServedModel& model) {
+  const std::optional<std::string> path = local_path(model);
+  std::error_code failed;
+  return path ? fs::canonical(*path, failed).string() : "";
+}
+
+// What `millrace pull` and the tools of Hugging Face have got, but for what has that name already, or another: two
+// names of the same files would be loaded twice.
 Status add_cached(std::vector<ServedModel>& models) {
   ASSIGN_OR_RETURN(const hub::HubSettings settings, hub::read_settings(::getenv));
+  std::set<std::string> paths;
+  for (const ServedModel& model : models) paths.insert(canonical_path(model));
+  paths.erase("");
   for (const hub::ListedModel& one : hub::list_models(hub::Cache(settings.cache))) {
     const std::string name = one.model.reference.text();
-    if (one.complete && find_model(models, name) == nullptr) models.push_back({.name = name, .path = name});
+    if (!one.complete || find_model(models, name) != nullptr) continue;
+    ServedModel model{.name = name, .path = name};
+    // By the name, not by one.model.path: that may be of another revision than the one that is served.
+    if (!paths.contains(canonical_path(model))) models.push_back(std::move(model));
   }
   return ok_status();
 }
 
 }  // namespace
 
+std::optional<std::string> local_path(const ServedModel& model) {
+  if (exists(model.path)) return model.path;
+  const auto found = look_up_model(model.path, "");
+  if (!found.ok() || found->wanted) return std::nullopt;
+  return found->source.path;
+}
+
 void describe_model(ServedModel& model) {
-  std::string path = model.path;
-  if (!exists(path)) {
-    const auto found = look_up_model(path, "");
-    if (!found.ok() || found->wanted) return;
-    path = found->source.path;
-  }
-  const api::ModelSummary summary = api::summarize_model(path);
+  const std::optional<std::string> path = local_path(model);
+  if (!path) return;
+  const api::ModelSummary summary = api::summarize_model(*path);
   model.bytes = summary.bytes;
   model.created = summary.modified;
-  if (const auto dir = open_model_dir(path); dir.ok()) model.context = dir->config.max_position_embeddings;
+  if (const auto dir = open_model_dir(*path); dir.ok()) model.context = dir->config.max_position_embeddings;
 }
 
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options) {

@@ -1,17 +1,20 @@
 // Which models a router finds.
 #include "app/router/model_list.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "base/log.h"
+#include "hub/cache.h"
 
 namespace millrace {
 namespace {
@@ -82,6 +85,28 @@ TEST_F(ModelListTest, AnUnreadableSubfolderIsSkipped) {
     EXPECT_NE(none.status().message().find("cannot be read"), std::string::npos);
   }
   fs::permissions(folder_ / "lost+found", fs::perms::owner_all);
+}
+
+// Its files would be loaded twice, and a removal by one name would take those of the other.
+TEST_F(ModelListTest, WhatHasAnotherNameAlreadyIsNotListedAgain) {
+  const hub::Cache cache((folder_ / "hub").string());
+  const std::string commit(40, 'a');
+  for (const char* quant : {"Q4_K_M", "Q8_0"}) {
+    const std::string file = fmt::format("n-{}.gguf", quant), etag = fmt::format("blob-{}", quant);
+    write("hub/models--org--n/blobs/" + etag, quant);
+    ASSERT_TRUE(hub::link_file(cache, "org/n", commit, file, etag).ok());
+    ASSERT_TRUE(hub::set_revision(cache, "org/n", "main", commit).ok());
+  }
+  ::setenv("HF_HUB_CACHE", cache.root().c_str(), 1);
+  const auto all = list_models_to_serve({.cached = true});
+  const auto by_name = list_models_to_serve({.models = {"small=org/n:Q4_K_M"}, .cached = true});
+  const auto by_path =
+      list_models_to_serve({.models = {"large=" + cache.snapshot("org/n", commit) + "/n-Q8_0.gguf"}, .cached = true});
+  ::unsetenv("HF_HUB_CACHE");
+  ASSERT_TRUE(all.ok() && by_name.ok() && by_path.ok());
+  EXPECT_EQ(names_of(*all), (std::vector<std::string>{"org/n:Q4_K_M", "org/n:Q8_0"}));
+  EXPECT_EQ(names_of(*by_name), (std::vector<std::string>{"small", "org/n:Q8_0"}));
+  EXPECT_EQ(names_of(*by_path), (std::vector<std::string>{"large", "org/n:Q4_K_M"}));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "app/router/model_pool.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -96,18 +97,27 @@ Status ModelPool::add_alias(const std::string& model, const std::string& alias) 
   return ok_status();
 }
 
-Status ModelPool::remove(const std::string& name) {
+Status ModelPool::remove_alias(const std::string& alias) {
   const std::lock_guard lock(mutex_);
   for (const SlotPtr& slot : slots_) {
-    if (std::erase(slot->model.aliases, name) != 0) return list_anew(), ok_status();
+    if (std::erase(slot->model.aliases, alias) != 0) return list_anew(), ok_status();
   }
-  const SlotPtr slot = slot_of(name);
-  if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", name);
-  if (slot->process || !slot->waiters.empty()) {
-    return error(StatusCode::kConflict, "the model '{}' is {}; wanted it unloaded: by /models/unload", name,
-                 model_state_name(slot->status.state));
+  return error(StatusCode::kNotFound, "there is no model '{}'", alias);
+}
+
+Status ModelPool::remove(const std::vector<std::string>& models) {
+  const std::lock_guard lock(mutex_);
+  std::set<SlotPtr> gone;
+  for (const std::string& name : models) {
+    const SlotPtr slot = slot_of(name);
+    if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", name);
+    if (slot->process || !slot->waiters.empty()) {
+      return error(StatusCode::kConflict, "the model '{}' is {}; wanted it unloaded: by /models/unload", name,
+                   model_state_name(slot->status.state));
+    }
+    gone.insert(slot);
   }
-  std::erase(slots_, slot);
+  std::erase_if(slots_, [&gone](const SlotPtr& slot) { return gone.contains(slot); });
   list_anew();
   return ok_status();
 }

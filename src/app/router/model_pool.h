@@ -96,9 +96,10 @@ class ModelPool {
   // kResourceExhausted: kMaxModels, or so many names of one.
   Status add(ServedModel model);
   Status add_alias(const std::string& model, const std::string& alias);
-  // The name of a model, which is gone then, or one of its further names. kNotFound; kConflict: it is loaded, or waited
-  // for.
-  Status remove(const std::string& name);
+  // A further name of a model. kNotFound.
+  Status remove_alias(const std::string& alias);
+  // Models by their names: all of them or none. kNotFound; kConflict: one is loaded, or waited for.
+  Status remove(const std::vector<std::string>& models);
 
   // `model`: its name, of models(). `gone` may be empty. kNotFound, kResourceExhausted (too many wait), kUnavailable
   // (it does not load, or the server stops), kDeadline.

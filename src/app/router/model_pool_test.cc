@@ -384,25 +384,41 @@ TEST_F(ModelPoolTest, ModelsAndNamesComeAndGo) {
   const ModelPool::Now now = pool_->now();
   ASSERT_EQ(now.models->size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ((*now.models)[i].name, now.statuses[i].name);
-  ASSERT_TRUE(pool_->remove("dee").ok());
+  ASSERT_TRUE(pool_->remove_alias("dee").ok());
   EXPECT_EQ(find_model(*pool_->models(), "dee"), nullptr);
   auto waits = ask("d");
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kConflict);
   tick();
   finish("d");
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kConflict);
   EXPECT_TRUE(pool_->unload("d"));
   end("d");
   EXPECT_TRUE((*waits)->ok());  // its use outlives the model
-  EXPECT_TRUE(pool_->remove("d").ok());
+  EXPECT_TRUE(pool_->remove({"d"}).ok());
   waits.reset();
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kNotFound);
   EXPECT_EQ(now.models->size(), 4u);  // what was given stays as it was
   bool refused = false;
   pool_->acquire("d", nullptr,
                  [&](const Result<ModelPool::Use>& use) { refused = use.status().code() == StatusCode::kNotFound; });
   EXPECT_TRUE(refused);
   EXPECT_EQ(status("a").state, ModelState::kLoaded);
+}
+
+// Such as two names of the same files.
+TEST_F(ModelPoolTest, ModelsAreRemovedTogetherOrNotAtAll) {
+  make();
+  use("a");
+  EXPECT_EQ(pool_->remove({"b", "a"}).code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->models()->size(), 3u);
+  auto waits = ask("c");
+  EXPECT_EQ(pool_->remove({"b", "c"}).code(), StatusCode::kConflict);
+  EXPECT_TRUE(pool_->unload("a"));
+  end("a");
+  EXPECT_EQ(pool_->remove({"b", "x"}).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(pool_->remove({"b", "a"}).ok());
+  ASSERT_EQ(pool_->models()->size(), 1u);
+  EXPECT_EQ(pool_->models()->front().name, "c");
 }
 
 }  // namespace
