@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <random>
 
 #include "formats/mapped_file.h"
 #include "hub/reference.h"
@@ -41,6 +42,13 @@ bool is_folder(const std::string& path) {
 std::string trimmed(std::string text) {
   text.erase(text.find_last_not_of(" \r\n\t") + 1);
   return text;
+}
+
+// In the folder of `path`, so that rename(2) stays in one file system. Random, as the process number would not keep the
+// threads of a router apart, nor containers that share a volume: each one's program may be process 1.
+std::string temporary_name(const std::string& path) {
+  std::random_device random;
+  return fmt::format("{}.{:016x}.new", path, uint64_t{random()} << 32 | random());
 }
 
 }  // namespace
@@ -117,9 +125,7 @@ Status link_file(const Cache& cache, const std::string& repository, const std::s
   for (const char c : file) target += c == '/' ? "../" : "";
   target += "blobs/" + etag;
   // A link that is there already leads to the same bytes, or to those of an older listing: it is replaced at once.
-  const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
-  // Left by a process with the same number that died here.
-  ::unlink(fresh.c_str());
+  const std::string fresh = temporary_name(path);
   if (::symlink(target.c_str(), fresh.c_str()) != 0) return file_error(errno, fresh, "make the link");
   // rename(2) replaces the old link in one step: a model that is being loaded always finds one of the two.
   if (::rename(fresh.c_str(), path.c_str()) == 0) return ok_status();
@@ -133,8 +139,9 @@ Status set_revision(const Cache& cache, const std::string& repository, const std
   if (revision == commit) return ok_status();
   const std::string path = cache.folder(repository) + "/refs/" + revision;
   RETURN_IF_ERROR(make_folders(fs::path(path).parent_path().string()));
-  const std::string fresh = fmt::format("{}.{}.new", path, ::getpid());
-  std::FILE* file = std::fopen(fresh.c_str(), "wb");
+  const std::string fresh = temporary_name(path);
+  // x: O_EXCL, so that no two writers share a file. e: O_CLOEXEC.
+  std::FILE* file = std::fopen(fresh.c_str(), "wbxe");
   if (file == nullptr) return file_error(errno, fresh, "write");
   const bool written = std::fputs(commit.c_str(), file) >= 0;
   // Its errors count as those of fputs(): buffered bytes are written here.

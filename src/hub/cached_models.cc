@@ -95,6 +95,21 @@ Status check_unused(const Cache& cache, const std::string& repository) {
   return ok_status();
 }
 
+// The files of a GGUF model, of each revision.
+Result<std::set<std::string>> links_of(const Cache& cache, const ModelReference& reference) {
+  std::set<std::string> links;
+  for (const std::string& commit : entries_of(cache.folder(reference.repository) + "/snapshots")) {
+    const std::string snapshot = cache.snapshot(reference.repository, commit);
+    const auto choices = gguf_choices(snapshot_files(snapshot));
+    if (choices.empty()) continue;
+    const auto choice = choose_gguf(choices, reference.quant, reference.repository + " in the cache");
+    if (!choice.ok() && choice.status().code() == StatusCode::kNotFound) continue;
+    RETURN_IF_ERROR(choice.status());
+    for (const std::string& file : choice->files) links.insert(snapshot + "/" + file);
+  }
+  return links;
+}
+
 // The files of one GGUF model; blobs that other links lead to stay.
 Removed remove_files(const Cache& cache, const ModelReference& reference, const std::set<std::string>& links) {
   Removed out{.models = {reference.text()}};
@@ -148,6 +163,22 @@ std::vector<ListedModel> list_models(const Cache& cache) {
   return out;
 }
 
+bool is_removed_with(const Cache& cache, const ModelReference& reference, const std::string& path) {
+  std::error_code failed;
+  const fs::path model = fs::canonical(path, failed);
+  if (failed) return false;
+  const fs::path folder = fs::canonical(cache.folder(reference.repository), failed);
+  if (failed) return false;
+  // A link of a snapshot leads to a blob of the same folder.
+  const bool below = std::mismatch(folder.begin(), folder.end(), model.begin(), model.end()).first == folder.end();
+  if (!below || reference.quant.empty()) return below;
+  const auto links = links_of(cache, reference);
+  return links.ok() && std::any_of(links->begin(), links->end(), [&](const std::string& link) {
+           std::error_code none;
+           return fs::canonical(link, none) == model;
+         });
+}
+
 Result<Removed> remove_model(const Cache& cache, const ModelReference& reference) {
   const std::string& repository = reference.repository;
   const auto missing = [&] {
@@ -163,16 +194,7 @@ Result<Removed> remove_model(const Cache& cache, const ModelReference& reference
     RETURN_IF_ERROR(check_unused(cache, repository));
     return remove_repository(cache, repository);
   }
-  std::set<std::string> links;
-  for (const std::string& commit : entries_of(cache.folder(repository) + "/snapshots")) {
-    const std::string snapshot = cache.snapshot(repository, commit);
-    const auto choices = gguf_choices(snapshot_files(snapshot));
-    if (choices.empty()) continue;
-    const auto choice = choose_gguf(choices, reference.quant, repository + " in the cache");
-    if (!choice.ok() && choice.status().code() == StatusCode::kNotFound) continue;
-    RETURN_IF_ERROR(choice.status());
-    for (const std::string& file : choice->files) links.insert(snapshot + "/" + file);
-  }
+  ASSIGN_OR_RETURN(const std::set<std::string> links, links_of(cache, reference));
   if (links.empty()) return missing();
   return remove_files(cache, reference, links);
 }

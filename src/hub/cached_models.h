@@ -33,4 +33,7 @@ struct Removed {
 // files, and of their blobs those that no other file is. kNotFound; kConflict: it is being pulled.
 Result<Removed> remove_model(const Cache& cache, const ModelReference& reference);
 
+// Whether remove_model() takes files of the model at `path`, a folder or a GGUF file, which may lie elsewhere too.
+bool is_removed_with(const Cache& cache, const ModelReference& reference, const std::string& path);
+
 }  // namespace millrace::hub

@@ -29,15 +29,28 @@ void Pauses::set_paused(bool paused, PipelineCommand command, Done done) {
   command.stages = stages_;
   command.timeout_ms = kPauseMs;
   const wire::InFlightPolicy policy = command.policy;
+  {
+    const std::lock_guard lock(mutex_);
+    ++under_way_;
+    next_paused_ = paused;
+    next_policy_ = policy;
+  }
   env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
     const Status status = first_failure(replies);
-    // Where one has refused, nothing counts as paused, and the next pause() asks all of them again. One that is only
-    // gone is paused when it joins, see on_joined().
-    if (status.ok()) {
+    std::set<Joined> joined;
+    {
       const std::lock_guard lock(mutex_);
-      paused_ = paused;
-      policy_ = policy;
+      CHECK(under_way_ > 0);
+      // Where one has refused, nothing counts as paused, and the next pause() asks all of them again. One that is only
+      // gone is paused when it joins, see on_joined().
+      if (status.ok()) {
+        paused_ = paused;
+        policy_ = policy;
+      }
+      if (--under_way_ == 0) joined = std::exchange(joined_, {});
     }
+    // The command may have missed them, and what on_joined() sent was of a state that may not have been reached.
+    for (const auto& [stage, replica] : joined) send_state(stage, replica);
     done(status);
   });
 }
@@ -140,12 +153,22 @@ void Pauses::tick(int64_t now_ms) {
 }
 
 void Pauses::on_joined(const std::string& stage, uint32_t replica) {
-  PipelineCommand command{.action = wire::AdminAction::kPause, .stages = {stage}, .timeout_ms = kPauseJoinedMs};
+  {
+    const std::lock_guard lock(mutex_);
+    if (under_way_ > 0) joined_.emplace(stage, replica);
+    if (!(under_way_ > 0 ? next_paused_ : paused_)) return;  // one that has just started runs
+  }
+  send_state(stage, replica);
+}
+
+void Pauses::send_state(const std::string& stage, uint32_t replica) {
+  PipelineCommand command{.stages = {stage}, .timeout_ms = kPauseJoinedMs};
   command.replica = replica;
   {
     const std::lock_guard lock(mutex_);
-    if (!paused_) return;
-    command.policy = policy_;
+    const bool reaching = under_way_ > 0;
+    command.action = (reaching ? next_paused_ : paused_) ? wire::AdminAction::kPause : wire::AdminAction::kContinue;
+    command.policy = reaching ? next_policy_ : policy_;
   }
   env_.command(std::move(command), report);
 }

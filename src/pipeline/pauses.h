@@ -15,7 +15,9 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "pipeline/admin_commands.h"
@@ -50,13 +52,17 @@ class Pauses {
   void pause_when_idle(Done done);
   void resume(Done done);
 
-  // A replica of one of the stages has started: in a pause it is paused before its first request.
+  // A replica of one of the stages has started: in a pause it is paused before its first request. While a pause or
+  // resume awaits its replies, it gets the state that is being reached, and with the replies the one that was.
   void on_joined(const std::string& stage, uint32_t replica);
   void tick(int64_t now_ms);
   State state() const;
 
  private:
+  using Joined = std::pair<std::string, uint32_t>;  // stage, replica
+
   void set_paused(bool paused, PipelineCommand command, Done done);
+  void send_state(const std::string& stage, uint32_t replica);
   void supersede(const char* by);
   void update_hold();
 
@@ -69,10 +75,14 @@ class Pauses {
   mutable std::mutex mutex_;  // guards what follows
   bool paused_ = false;
   wire::InFlightPolicy policy_{};
-  Done waiting_;        // of pause_when_idle()
-  uint64_t waits_ = 0;  // that have begun: the number of the one that waits
-  int64_t by_ms_ = 0;   // then it fails; 0: no tick has come since it began
-  int sent_ = 0;        // pause_when_idle() whose replies have not come
+  int under_way_ = 0;         // pause and resume commands whose replies have not come
+  bool next_paused_ = false;  // that the newest of them is to reach, with its policy
+  wire::InFlightPolicy next_policy_{};
+  std::set<Joined> joined_;  // since the first of them
+  Done waiting_;             // of pause_when_idle()
+  uint64_t waits_ = 0;       // that have begun: the number of the one that waits
+  int64_t by_ms_ = 0;        // then it fails; 0: no tick has come since it began
+  int sent_ = 0;             // pause_when_idle() whose replies have not come
 };
 
 }  // namespace millrace

@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
+#include <vector>
 
 #include "base/log.h"
 
@@ -153,6 +155,93 @@ TEST_F(PausesTest, AStageThatDoesNotPauseIsReported) {
   answer(AdminAction::kPause, StatusCode::kInternal);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_TRUE(ends_[0].code() == StatusCode::kInternal && !held_ && !pauses_.state().paused);
+}
+
+// Commands whose replies come later than what happens next.
+class PausesJoinTest : public ::testing::Test {
+ protected:
+  PausesJoinTest() { log_init("test", LogLevel::kOff); }
+
+  void pause(wire::InFlightPolicy policy = wire::InFlightPolicy::kInPlace) {
+    pauses_.pause(policy, [](const Status&) {});
+  }
+  void resume() {
+    pauses_.resume([](const Status&) {});
+  }
+  // The reply of replica 0; replica 1 is down.
+  void answer(std::size_t which, StatusCode code = StatusCode::kOk) {
+    const AdminCommands::Done done = asked_.at(which).second;
+    done({{.stage = "generate-0", .code = code}, {.stage = "generate-1", .code = StatusCode::kUnavailable}});
+  }
+  // What was sent to replica 1 alone, from the one of that number on.
+  std::vector<AdminAction> sent(std::size_t from = 0) const {
+    std::vector<AdminAction> out;
+    for (std::size_t i = from; i < asked_.size(); ++i) {
+      const PipelineCommand& command = asked_[i].first;
+      if (command.replica == 1u && command.stages == std::vector<std::string>{"generate"})
+        out.push_back(command.action);
+    }
+    return out;
+  }
+
+  std::vector<std::pair<PipelineCommand, AdminCommands::Done>> asked_;
+  Pauses pauses_{
+      {"generate"},
+      {.command = [this](PipelineCommand command,
+                         AdminCommands::Done done) { asked_.emplace_back(std::move(command), std::move(done)); },
+       .hold = [](bool) {},
+       .in_flight = [] { return std::size_t{0}; }}};
+};
+
+TEST_F(PausesJoinTest, AReplicaThatJoinsDuringAResumeRuns) {
+  pause();
+  answer(0);
+  ASSERT_TRUE(pauses_.state().paused);
+  resume();
+  pauses_.on_joined("generate", 1);
+  answer(1);
+  EXPECT_FALSE(pauses_.state().paused);
+  ASSERT_FALSE(sent().empty());
+  EXPECT_EQ(sent().back(), AdminAction::kContinue);
+}
+
+TEST_F(PausesJoinTest, AReplicaThatJoinsDuringAPauseIsPaused) {
+  pause(wire::InFlightPolicy::kRetract);
+  pauses_.on_joined("generate", 1);
+  ASSERT_EQ(sent(), std::vector<AdminAction>{AdminAction::kPause});  // at once, before its first request
+  answer(0);
+  ASSERT_TRUE(pauses_.state().paused);
+  EXPECT_EQ(sent().back(), AdminAction::kPause);
+  EXPECT_EQ(asked_.back().first.policy, wire::InFlightPolicy::kRetract);
+}
+
+TEST_F(PausesJoinTest, AfterAFailureItGetsTheStateThatStays) {
+  pause();
+  pauses_.on_joined("generate", 1);
+  answer(0, StatusCode::kInternal);
+  ASSERT_TRUE(!pauses_.state().paused && !sent().empty());
+  EXPECT_EQ(sent().back(), AdminAction::kContinue);
+  pause();
+  answer(asked_.size() - 1);
+  resume();
+  const std::size_t resumed = asked_.size() - 1;
+  pauses_.on_joined("generate", 1);
+  answer(resumed, StatusCode::kInternal);
+  ASSERT_TRUE(pauses_.state().paused);
+  EXPECT_EQ(sent(resumed), std::vector<AdminAction>{AdminAction::kPause});
+}
+
+TEST_F(PausesJoinTest, OfTwoCommandsTheLastRepliesDecide) {
+  pause();
+  pauses_.on_joined("generate", 1);
+  pauses_.on_joined("generate", 1);  // once more
+  resume();
+  const std::size_t resumed = asked_.size() - 1;
+  answer(0);
+  EXPECT_TRUE(sent(resumed).empty());
+  answer(resumed);
+  ASSERT_FALSE(pauses_.state().paused);
+  EXPECT_EQ(sent(resumed), std::vector<AdminAction>{AdminAction::kContinue});
 }
 
 }  // namespace

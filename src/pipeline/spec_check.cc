@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <functional>
 #include <set>
 #include <utility>
@@ -302,6 +303,26 @@ class Checker {
                     "its own",
                     other.name, stage.name, stage.process);
       }
+    }
+    for (const StageSpec& stage : spec_.stages) replica_names(stage);
+  }
+
+  // The names that replicas_of_processes() gives to the processes of replicas, NAME-INDEX, are not of another stage.
+  // Those of two stages with replicas differ where their NAMEs do, for the INDEX has no '-'.
+  void replica_names(const StageSpec& stage) {
+    if (!stage.readable || !stage.host.empty() || stage.replicas > 1) return;
+    const std::size_t cut = stage.process.rfind('-');
+    if (cut == std::string::npos) return;
+    const std::string name = stage.process.substr(0, cut), index = stage.process.substr(cut + 1);
+    for (const StageSpec& other : spec_.stages) {
+      if (!other.readable || !other.host.empty() || other.process != name || name == kServerProcess) continue;
+      int number = 0;
+      std::from_chars(index.data(), index.data() + index.size(), number);
+      // "0" is the index of a replica, "00" is not.
+      if (other.replicas < 2 || number >= other.replicas || index != std::to_string(number)) continue;
+      errors_.add(stage.line_of("process"),
+                  "stage '{}' has the process '{}', which is a replica's of stage '{}'; wanted another name",
+                  stage.name, stage.process, other.name);
     }
   }
 

@@ -1,6 +1,7 @@
 // PipelineSpec: what a file may have, and the line, the value and the wish in every complaint.
 #include "pipeline/spec.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -218,6 +219,31 @@ TEST(PipelineSpec, ComplaintsNameLineValueAndWish) {
     EXPECT_NE(spec.status().message().find(c.wanted), std::string::npos)
         << "wanted: " << c.wanted << "\nseen:   " << spec.status().message();
   }
+}
+
+// The replicas of a stage are the processes NAME-0, NAME-1, ..: another stage in one of them would lose its env.
+TEST(PipelineSpec, AReplicasProcessHasNoOtherStage) {
+  const std::string one = R"(entry: a
+stages:
+  - {name: a, worker: work, next: a-0, replicas: 2}
+  - {name: a-0, worker: sink, terminal: true, env: {X: one}}
+)";
+  const auto spec = parse(one);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_NE(spec.status().message().find("p.yaml:4: stage 'a-0' has the process 'a-0', which is a replica's of stage "
+                                         "'a'; wanted another name"),
+            std::string::npos)
+      << spec.status().message();
+  // Names that no replica has, or that of a stage without replicas.
+  for (const char* name : {"a-2", "a-00", "a-", "a-x", "-0", "a-99999999999999999999"}) {
+    std::string other = one;
+    other.replace(other.find("terminal: true"), 0, fmt::format("process: \"{}\", ", name));
+    const auto fits = parse(other);
+    EXPECT_TRUE(fits.ok()) << name << ": " << fits.status().message();
+  }
+  std::string single = one;
+  single.replace(single.find(", replicas: 2"), 13, "");
+  EXPECT_TRUE(parse(single).ok());
 }
 
 TEST(PipelineSpec, AProcessHasOneEnvironment) {

@@ -105,6 +105,21 @@ def test_what_the_cache_has_is_served_from_the_start(hub, tmp_path):
         assert status == 403 and "wanted one that was pulled" in body["error"] and (DEMO / "config.json").exists()
 
 
+def test_a_model_of_the_same_files_stays_while_it_is_loaded(hub, tmp_path):
+    assert millrace(hub, tmp_path, "pull", NAME)[0] == 0
+    with serve(hub, tmp_path, "--model", f"small={NAME}") as several:
+        assert names(several) == ["small"]  # not under two names
+        wanted = text(several, "small")
+        assert pull(several, NAME)[0] == 200 and sorted(names(several)) == ["small", NAME]
+        status, _, body = several.request("DELETE", "/api/delete", {"model": NAME})
+        assert status == 409 and "'small' is loaded" in body["error"]
+        assert text(several, "small") == wanted and sorted(names(several)) == ["small", NAME]
+        several.post("/models/unload", {"model": "small"})
+        wait_until(lambda: several.get("/v1/models/small")[2]["status"]["value"] == "unloaded", "unloading")
+        assert several.request("DELETE", "/api/delete", {"model": NAME})[0] == 200
+        assert names(several) == [] and not cache_of(tmp_path, NAME).exists()
+
+
 def test_a_client_that_leaves_ends_its_pull_and_the_next_one_goes_on(hub, tmp_path):
     file = hub.repositories[NAME].files["model.safetensors"]
     file.held_after = len(file.data) // 2

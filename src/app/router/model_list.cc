@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "api/ollama_models.h"
 #include "app/model_source.h"
 #include "app/router/models_file.h"
+#include "base/log.h"
 #include "base/nearest.h"
 #include "formats/model_config.h"
 #include "hub/cached_models.h"
@@ -51,19 +53,30 @@ ServedModel model_of(const std::string& text) {
   return {.name = text.substr(0, equals), .path = text.substr(equals + 1)};
 }
 
-Status add_folder(const fs::path& folder, const std::string& prefix, bool deeper, std::vector<ServedModel>& out) {
+Result<std::vector<fs::path>> entries_of(const fs::path& folder) {
   std::error_code failed;
-  std::vector<fs::path> entries;
-  for (const auto& entry : fs::directory_iterator(folder, failed)) entries.push_back(entry.path());
+  std::vector<fs::path> out;
+  // Not a range-based for: that one throws where the read of a later entry fails.
+  for (fs::directory_iterator entry(folder, failed), end; !failed && entry != end; entry.increment(failed)) {
+    out.push_back(entry->path());
+  }
   if (failed) return invalid_argument("--models-dir: {} cannot be read: {}", folder.string(), failed.message());
-  std::sort(entries.begin(), entries.end());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+Status add_folder(const fs::path& folder, const std::string& prefix, bool deeper, std::vector<ServedModel>& out) {
+  ASSIGN_OR_RETURN(const std::vector<fs::path> entries, entries_of(folder));
   for (const fs::path& entry : entries) {
     if (entry.filename().string().starts_with('.')) continue;
+    std::error_code failed;
     if (is_model(entry)) {
       const std::string name = entry.extension() == ".gguf" ? entry.stem().string() : entry.filename().string();
       out.push_back({.name = prefix + name, .path = entry.string()});
     } else if (deeper && fs::is_directory(entry, failed)) {
-      RETURN_IF_ERROR(add_folder(entry, entry.filename().string() + "/", false, out));
+      // A subfolder that only root may read, such as the lost+found of a volume, is no reason to serve nothing.
+      const Status status = add_folder(entry, entry.filename().string() + "/", false, out);
+      if (!status.ok()) LOG_WARNING("{}; its models are not served", status.message());
     }
   }
   return ok_status();
@@ -107,29 +120,46 @@ Status check_names(const std::vector<ServedModel>& models) {
   return invalid_argument("two models have the name '{}'; wanted different names: --model NAME=PATH", *twice);
 }
 
-// What `millrace pull` and the tools of Hugging Face have got, but for what has that name already.
+// Equal for two models of the same files; "": they are not there.
+std::string canonical_path(const ServedModel& model) {
+  const std::optional<std::string> path = local_path(model);
+  std::error_code failed;
+  return path ? fs::canonical(*path, failed).string() : "";
+}
+
+// What `millrace pull` and the tools of Hugging Face have got, but for what has that name already, or another: two
+// names of the same files would be loaded twice.
 Status add_cached(std::vector<ServedModel>& models) {
   ASSIGN_OR_RETURN(const hub::HubSettings settings, hub::read_settings(::getenv));
+  std::set<std::string> paths;
+  for (const ServedModel& model : models) paths.insert(canonical_path(model));
+  paths.erase("");
   for (const hub::ListedModel& one : hub::list_models(hub::Cache(settings.cache))) {
     const std::string name = one.model.reference.text();
-    if (one.complete && find_model(models, name) == nullptr) models.push_back({.name = name, .path = name});
+    if (!one.complete || find_model(models, name) != nullptr) continue;
+    ServedModel model{.name = name, .path = name};
+    // By the name, not by one.model.path: that may be of another revision than the one that is served.
+    if (!paths.contains(canonical_path(model))) models.push_back(std::move(model));
   }
   return ok_status();
 }
 
 }  // namespace
 
+std::optional<std::string> local_path(const ServedModel& model) {
+  if (exists(model.path)) return model.path;
+  const auto found = look_up_model(model.path, "");
+  if (!found.ok() || found->wanted) return std::nullopt;
+  return found->source.path;
+}
+
 void describe_model(ServedModel& model) {
-  std::string path = model.path;
-  if (!exists(path)) {
-    const auto found = look_up_model(path, "");
-    if (!found.ok() || found->wanted) return;
-    path = found->source.path;
-  }
-  const api::ModelSummary summary = api::summarize_model(path);
+  const std::optional<std::string> path = local_path(model);
+  if (!path) return;
+  const api::ModelSummary summary = api::summarize_model(*path);
   model.bytes = summary.bytes;
   model.created = summary.modified;
-  if (const auto dir = open_model_dir(path); dir.ok()) model.context = dir->config.max_position_embeddings;
+  if (const auto dir = open_model_dir(*path); dir.ok()) model.context = dir->config.max_position_embeddings;
 }
 
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options) {

@@ -40,6 +40,9 @@ struct ModelListOptions {
 // all, or no model.
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options);
 
+// Its files: a path, or of a hub what the cache has. nullopt: they are not there.
+std::optional<std::string> local_path(const ServedModel& model);
+
 // Adds what its files show: bytes, context, age.
 void describe_model(ServedModel& model);
 

@@ -1,6 +1,7 @@
 #include "app/router/model_pool.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/log.h"
@@ -96,18 +97,27 @@ Status ModelPool::add_alias(const std::string& model, const std::string& alias) 
   return ok_status();
 }
 
-Status ModelPool::remove(const std::string& name) {
+Status ModelPool::remove_alias(const std::string& alias) {
   const std::lock_guard lock(mutex_);
   for (const SlotPtr& slot : slots_) {
-    if (std::erase(slot->model.aliases, name) != 0) return list_anew(), ok_status();
+    if (std::erase(slot->model.aliases, alias) != 0) return list_anew(), ok_status();
   }
-  const SlotPtr slot = slot_of(name);
-  if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", name);
-  if (slot->process || !slot->waiters.empty()) {
-    return error(StatusCode::kConflict, "the model '{}' is {}; wanted it unloaded: by /models/unload", name,
-                 model_state_name(slot->status.state));
+  return error(StatusCode::kNotFound, "there is no model '{}'", alias);
+}
+
+Status ModelPool::remove(const std::vector<std::string>& models) {
+  const std::lock_guard lock(mutex_);
+  std::set<SlotPtr> gone;
+  for (const std::string& name : models) {
+    const SlotPtr slot = slot_of(name);
+    if (!slot) return error(StatusCode::kNotFound, "there is no model '{}'", name);
+    if (slot->process || !slot->waiters.empty()) {
+      return error(StatusCode::kConflict, "the model '{}' is {}; wanted it unloaded: by /models/unload", name,
+                   model_state_name(slot->status.state));
+    }
+    gone.insert(slot);
   }
-  std::erase(slots_, slot);
+  std::erase_if(slots_, [&gone](const SlotPtr& slot) { return gone.contains(slot); });
   list_anew();
   return ok_status();
 }
@@ -214,6 +224,23 @@ void ModelPool::loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls) {
     calls.emplace_back([on_ready = std::move(waiter.on_ready), use = use_of(slot)] { on_ready(use); });
   }
   slot->waiters.clear();
+  // Its process has pulled it: only now there are files that show its size.
+  if (slot->model.bytes == 0 && options_.describe) calls.emplace_back([this, slot] { describe(*slot); });
+}
+
+// Without the lock, as it reads files.
+void ModelPool::describe(Slot& slot) {
+  ServedModel model;
+  {
+    const std::lock_guard lock(mutex_);
+    model = slot.model;
+  }
+  options_.describe(model);
+  const std::lock_guard lock(mutex_);
+  slot.model.bytes = model.bytes;
+  slot.model.created = model.created;
+  slot.model.context = model.context;
+  list_anew();
 }
 
 void ModelPool::ended(Slot& slot, int64_t now_ms, Calls& calls) {
@@ -227,14 +254,20 @@ void ModelPool::ended(Slot& slot, int64_t now_ms, Calls& calls) {
     LOG_ERROR("the model '{}' stopped: {}; the next request loads it again", slot.status.name, why);
     slot.wanted |= slot.status.pinned;
   } else {
-    slot.status.state = ModelState::kFailed;
-    slot.status.error = why;
-    slot.failed_ms = now_ms;
-    ++slot.status.failures;
     LOG_ERROR("the model '{}' does not load: {}", slot.status.name, why);
-    refuse_waiters(slot, error(StatusCode::kUnavailable, "the model '{}' does not load: {}", slot.status.name, why),
-                   calls);
+    failed(slot, error(StatusCode::kUnavailable, "the model '{}' does not load: {}", slot.status.name, why), why,
+           now_ms, calls);
   }
+}
+
+// A pinned model is tried again after the pause without a request, as it is to be there before the first one.
+void ModelPool::failed(Slot& slot, const Status& answer, const std::string& why, int64_t now_ms, Calls& calls) {
+  slot.status.state = ModelState::kFailed;
+  slot.status.error = why;
+  slot.failed_ms = now_ms;
+  ++slot.status.failures;
+  slot.wanted |= slot.status.pinned;
+  refuse_waiters(slot, answer, calls);
 }
 
 // What has waited too long, or whose client has left.
@@ -279,15 +312,18 @@ void ModelPool::look_at(const SlotPtr& shared, int64_t now_ms, Calls& calls) {
 
 bool ModelPool::has_space(const ServedModel& model) const {
   uint64_t used = 0;
-  int count = 0;
+  int count = 0, pinned = 0;
   for (const SlotPtr& slot : slots_) {
     if (!slot->process) continue;
     ++count;
+    pinned += slot->status.pinned ? 1 : 0;
     used += slot->model.bytes;
   }
   if (count == 0) return true;  // it is tried alone, whatever the estimate
   if (options_.most_loaded > 0 && count >= options_.most_loaded) return false;
   const auto scaled = [](uint64_t bytes) { return static_cast<uint64_t>(static_cast<double>(bytes) * kMemoryFactor); };
+  // One that its process has yet to pull may be of any size: it is tried beside those alone that always stay.
+  if (options_.memory_bytes > 0 && model.bytes == 0 && count > pinned) return false;
   if (options_.memory_bytes > 0) return scaled(used + model.bytes) <= options_.memory_bytes;
   return !options_.available_bytes || scaled(model.bytes) <= options_.available_bytes();
 }
@@ -329,11 +365,7 @@ void ModelPool::load_next(int64_t now_ms, Calls& calls) {
     next->status.state = ModelState::kLoading;
     return;
   }
-  next->status.state = ModelState::kFailed;
-  next->status.error = process.status().message();
-  next->failed_ms = now_ms;
-  ++next->status.failures;
-  refuse_waiters(*next, process.status(), calls);
+  failed(*next, process.status(), process.status().message(), now_ms, calls);
 }
 
 void ModelPool::tick(int64_t now_ms) {
@@ -341,6 +373,11 @@ void ModelPool::tick(int64_t now_ms) {
   {
     const std::lock_guard lock(mutex_);
     for (const SlotPtr& slot : slots_) look_at(slot, now_ms, calls);
+  }
+  // Before the next load, which needs the size of what has just been loaded.
+  for (const auto& call : std::exchange(calls, {})) call();
+  {
+    const std::lock_guard lock(mutex_);
     if (!shut_down_) load_next(now_ms, calls);
   }
   for (const auto& call : calls) call();

@@ -8,7 +8,8 @@
 //
 // One model loads at a time. Where the memory or the number of loaded models is too small for one more, those go that
 // no request uses, the least recently used first; pinned ones stay. Where all are in use, the requests wait. A model
-// that did not load is not tried again for kRetryPauseMs: its requests get its error at once.
+// that did not load is not tried again for kRetryPauseMs: its requests get its error at once. A pinned one is tried
+// again then without a request.
 //
 // A deterministic state machine: tick() is given the time, processes are made by a function.
 //
@@ -53,6 +54,8 @@ struct ModelPoolOptions {
   uint64_t memory_bytes = 0;                  // for all of them; 0: what the system has
   int64_t wait_ms = 600'000;                  // of a request for a model; then it gets an error
   std::function<uint64_t()> available_bytes;  // of the system; not set: without limit
+  // As describe_model(): called without a lock, of one whose size was not known before it was loaded. May be empty.
+  std::function<void(ServedModel&)> describe;
 };
 
 enum class ModelState { kUnloaded, kLoading, kLoaded, kUnloading, kFailed };
@@ -93,9 +96,10 @@ class ModelPool {
   // kResourceExhausted: kMaxModels, or so many names of one.
   Status add(ServedModel model);
   Status add_alias(const std::string& model, const std::string& alias);
-  // The name of a model, which is gone then, or one of its further names. kNotFound; kConflict: it is loaded, or waited
-  // for.
-  Status remove(const std::string& name);
+  // A further name of a model. kNotFound.
+  Status remove_alias(const std::string& alias);
+  // Models by their names: all of them or none. kNotFound; kConflict: one is loaded, or waited for.
+  Status remove(const std::vector<std::string>& models);
 
   // `model`: its name, of models(). `gone` may be empty. kNotFound, kResourceExhausted (too many wait), kUnavailable
   // (it does not load, or the server stops), kDeadline.
@@ -124,7 +128,7 @@ class ModelPool {
     ModelStatus status;
     std::unique_ptr<ModelProcess> process;
     std::deque<Waiter> waiters;
-    bool wanted = false;  // by load(), without a request
+    bool wanted = false;  // by load() or as a pinned one, without a request
     int64_t used_ms = 0, failed_ms = 0;
     bool just_used = false;  // since the last tick()
   };
@@ -138,7 +142,9 @@ class ModelPool {
   void release(Slot& slot);
   void look_at(const SlotPtr& slot, int64_t now_ms, Calls& calls);
   void loaded(const SlotPtr& slot, int64_t now_ms, Calls& calls);
+  void describe(Slot& slot);
   void ended(Slot& slot, int64_t now_ms, Calls& calls);
+  void failed(Slot& slot, const Status& answer, const std::string& why, int64_t now_ms, Calls& calls);
   void expire(Slot& slot, int64_t now_ms, Calls& calls);
   void refuse_waiters(Slot& slot, const Status& why, Calls& calls);
   void load_next(int64_t now_ms, Calls& calls);

@@ -41,6 +41,7 @@ class ModelPoolTest : public ::testing::Test {
         std::move(models), std::move(options),
         [this](const ServedModel& model) -> Result<std::unique_ptr<ModelProcess>> {
           starts_ += model.name;
+          if (start_fails_) return Status(StatusCode::kInternal, "fork: out of memory");
           fakes_[model.name] = {};
           return std::unique_ptr<ModelProcess>(std::make_unique<FakeProcess>(fakes_[model.name], "/" + model.name));
         });
@@ -80,6 +81,7 @@ class ModelPoolTest : public ::testing::Test {
   std::string starts_;
   int64_t now_ms_ = 1'000'000;
   bool gone_ = false;
+  bool start_fails_ = false;
   std::unique_ptr<ModelPool> pool_;  // first to go
 };
 
@@ -194,6 +196,86 @@ TEST_F(ModelPoolTest, WhatIsUsedOrPinnedStaysAndTheRequestWaits) {
   EXPECT_TRUE(request->has_value());
 }
 
+TEST_F(ModelPoolTest, APinnedModelThatDoesNotLoadIsTriedAgainByItself) {
+  make({}, {{.name = "a"}, {.name = "b", .pinned = true}});
+  tick();
+  EXPECT_EQ(starts_, "b");
+  end("b");
+  EXPECT_EQ(status("b").state, ModelState::kFailed);
+  tick(kRetryPauseMs - 1);
+  EXPECT_EQ(starts_, "b");
+  start_fails_ = true;
+  tick(1);
+  EXPECT_EQ(starts_, "bb");
+  EXPECT_EQ(status("b").failures, 2);
+  start_fails_ = false;
+  tick(kRetryPauseMs);
+  EXPECT_EQ(starts_, "bbb");
+  // What a person has unloaded stays so.
+  EXPECT_TRUE(pool_->unload("b"));
+  end("b");
+  tick(kRetryPauseMs);
+  EXPECT_EQ(starts_, "bbb");
+}
+
+// Those that are pulled at their first load.
+TEST_F(ModelPoolTest, ASizeThatIsKnownOnceLoadedCountsFromThen) {
+  constexpr uint64_t kGib = 1ULL << 30;
+  const auto describe = [](ServedModel& model) { model.bytes = 8 * kGib; };
+  make({.memory_bytes = 10 * kGib, .describe = describe}, {{.name = "a"}, {.name = "b"}, {.name = "c", .bytes = kGib}});
+  use("a");
+  EXPECT_EQ((*pool_->models())[0].bytes, 8 * kGib);
+  auto known = ask("c");  // 9 GiB and their buffers are too many
+  tick();
+  EXPECT_TRUE(fakes_["a"].terminated);
+  EXPECT_EQ(starts_, "a");
+  end("a");
+  finish("c");
+  EXPECT_TRUE(known->has_value());
+  known.reset();
+  auto unknown = ask("b");  // of any size
+  tick();
+  EXPECT_TRUE(fakes_["c"].terminated);
+  end("c");
+  finish("b");
+  unknown.reset();
+  EXPECT_EQ(starts_, "acb");
+  auto again = ask("a");
+  tick();
+  EXPECT_TRUE(fakes_["b"].terminated);
+}
+
+TEST_F(ModelPoolTest, TheSizeOfWhatHasJustBeenLoadedCountsForTheNextInTheSameTick) {
+  const auto describe = [](ServedModel& model) { model.bytes = 100; };
+  make({.memory_bytes = 250, .describe = describe}, {{.name = "a"}, {.name = "b", .bytes = 150}});
+  auto a = ask("a");
+  tick();
+  auto b = ask("b");
+  finish("a");
+  EXPECT_TRUE(a->has_value());
+  EXPECT_EQ(starts_, "a");
+}
+
+TEST_F(ModelPoolTest, AnUnknownSizeIsTriedBesidePinnedModels) {
+  make({.memory_bytes = 250},
+       {{.name = "a", .bytes = 100, .pinned = true}, {.name = "b"}, {.name = "c", .bytes = 100}});
+  tick();
+  finish("a");
+  use("c");
+  auto request = ask("b");
+  tick();
+  EXPECT_TRUE(fakes_["c"].terminated);
+  end("c");
+  EXPECT_EQ(starts_, "acb");
+  // Without a limit only the system's memory counts, of which none is known to be needed.
+  make({}, {{.name = "a", .bytes = 100}, {.name = "b"}});
+  starts_.clear();
+  use("a");
+  use("b");
+  EXPECT_EQ(starts_, "ab");
+  EXPECT_EQ(status("a").state, ModelState::kLoaded);
+}
+
 TEST_F(ModelPoolTest, MemoryOfTheSystemCounts) {
   uint64_t available = 1000;
   make({.available_bytes = [&available] { return available; }});
@@ -302,25 +384,41 @@ TEST_F(ModelPoolTest, ModelsAndNamesComeAndGo) {
   const ModelPool::Now now = pool_->now();
   ASSERT_EQ(now.models->size(), 4u);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ((*now.models)[i].name, now.statuses[i].name);
-  ASSERT_TRUE(pool_->remove("dee").ok());
+  ASSERT_TRUE(pool_->remove_alias("dee").ok());
   EXPECT_EQ(find_model(*pool_->models(), "dee"), nullptr);
   auto waits = ask("d");
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kConflict);
   tick();
   finish("d");
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kConflict);
   EXPECT_TRUE(pool_->unload("d"));
   end("d");
   EXPECT_TRUE((*waits)->ok());  // its use outlives the model
-  EXPECT_TRUE(pool_->remove("d").ok());
+  EXPECT_TRUE(pool_->remove({"d"}).ok());
   waits.reset();
-  EXPECT_EQ(pool_->remove("d").code(), StatusCode::kNotFound);
+  EXPECT_EQ(pool_->remove({"d"}).code(), StatusCode::kNotFound);
   EXPECT_EQ(now.models->size(), 4u);  // what was given stays as it was
   bool refused = false;
   pool_->acquire("d", nullptr,
                  [&](const Result<ModelPool::Use>& use) { refused = use.status().code() == StatusCode::kNotFound; });
   EXPECT_TRUE(refused);
   EXPECT_EQ(status("a").state, ModelState::kLoaded);
+}
+
+// Such as two names of the same files.
+TEST_F(ModelPoolTest, ModelsAreRemovedTogetherOrNotAtAll) {
+  make();
+  use("a");
+  EXPECT_EQ(pool_->remove({"b", "a"}).code(), StatusCode::kConflict);
+  EXPECT_EQ(pool_->models()->size(), 3u);
+  auto waits = ask("c");
+  EXPECT_EQ(pool_->remove({"b", "c"}).code(), StatusCode::kConflict);
+  EXPECT_TRUE(pool_->unload("a"));
+  end("a");
+  EXPECT_EQ(pool_->remove({"b", "x"}).code(), StatusCode::kNotFound);
+  EXPECT_TRUE(pool_->remove({"b", "a"}).ok());
+  ASSERT_EQ(pool_->models()->size(), 1u);
+  EXPECT_EQ(pool_->models()->front().name, "c");
 }
 
 }  // namespace

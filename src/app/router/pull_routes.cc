@@ -1,5 +1,6 @@
 #include "app/router/pull_routes.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -46,6 +47,18 @@ Result<std::string> read_name(const Json& body) {
 bool is_path(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0;
+}
+
+// `model`, and those that have files of it: under another name, or of the same repository where all of it goes.
+std::vector<ServedModel> removed_with(const std::vector<ServedModel>& models, const ServedModel& model,
+                                      const hub::Cache& cache, const hub::ModelReference& reference) {
+  std::vector<ServedModel> out = {model};
+  for (const ServedModel& other : models) {
+    if (other.name == model.name) continue;
+    const auto path = local_path(other);
+    if (path && hub::is_removed_with(cache, reference, *path)) out.push_back(other);
+  }
+  return out;
 }
 
 std::string line_of(const nlohmann::ordered_json& event) { return event.dump() + "\n"; }
@@ -243,7 +256,7 @@ Status PullRoutes::remove(const http::Request& request, const http::ResponderPtr
   };
   if (!is_alias(name)) name = api::without_default_tag(name);
   if (is_alias(name)) {
-    RETURN_IF_ERROR(pool_.remove(name));
+    RETURN_IF_ERROR(pool_.remove_alias(name));
     responder->send({});
     return ok_status();
   }
@@ -252,14 +265,19 @@ Status PullRoutes::remove(const http::Request& request, const http::ResponderPtr
     return error(StatusCode::kPermissionDenied, "'{}' is a file of the operator's; wanted one that was pulled", name);
   }
   ASSIGN_OR_RETURN(const hub::HubSettings settings, hub::read_settings(::getenv));
-  // First from the list: no request loads it while its files go.
-  RETURN_IF_ERROR(pool_.remove(model->name));
-  const auto removed = hub::remove_model(hub::Cache(settings.cache), *reference);
+  const hub::Cache cache(settings.cache);
+  const std::vector<ServedModel> gone = removed_with(*models, *model, cache, *reference);
+  std::vector<std::string> names;
+  names.reserve(gone.size());
+  for (const ServedModel& each : gone) names.push_back(each.name);
+  // First from the list: no request loads them while their files go.
+  RETURN_IF_ERROR(pool_.remove(names));
+  const auto removed = hub::remove_model(cache, *reference);
   if (!removed.ok()) {
-    (void)pool_.add(*model);
+    for (const ServedModel& each : gone) (void)pool_.add(each);
     return removed.status();
   }
-  LOG_INFO("the model '{}' was deleted by a client", model->name);
+  LOG_INFO("a client deleted {}", fmt::join(names, ", "));
   responder->send({});
   return ok_status();
 }

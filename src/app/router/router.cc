@@ -83,6 +83,7 @@ ModelPoolOptions pool_options(const ServeOptions& options) {
   out.memory_bytes = static_cast<uint64_t>(options.models_memory_gib * (1ULL << 30));
   out.wait_ms = int64_t{options.request_timeout_s} * 1000;
   out.available_bytes = [] { return memory_info().available_bytes; };
+  out.describe = describe_model;
   return out;
 }
 
