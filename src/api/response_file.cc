@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/json_events.h"
 #include "base/log.h"
 
 namespace millrace::api {
@@ -31,8 +32,7 @@ Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
     return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
   }
   for (const auto& [what, text] : {std::pair("body", &row.body), std::pair("input", &row.input)}) {
-    RETURN_IF_ERROR(
-        parse_json(*text, kStoredDepth).status().with_prefix(fmt::format("the {} of response {}", what, number)));
+    RETURN_IF_ERROR(check_json(*text, kStoredDepth).with_prefix(fmt::format("the {} of response {}", what, number)));
   }
   return ok_status();
 }

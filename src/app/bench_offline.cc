@@ -24,8 +24,8 @@ constexpr int32_t kPageSize = 16;
 constexpr int64_t kReadBytes = 1 << 30;  // of the read that measures the memory: far more than the caches
 constexpr int64_t kReadPartBytes = 8 << 20;
 constexpr int64_t kLineBytes = 64;
-constexpr int64_t kPrefetchBytes[] = {256,
-                                      4096};  // the faster depends on the processor: kernels/cpu/prefetch_distance.cc
+// The faster one depends on the processor: kernels/cpu/prefetch_distance.cc.
+constexpr int64_t kPrefetchBytes[] = {256, 4096};
 constexpr int kReadPasses = 6;
 
 double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
@@ -57,8 +57,8 @@ double read_bandwidth(int threads) {
   for (int pass = 0; pass < kReadPasses; ++pass) {
     const double begin = now_s();
     pool.parallel_for(kReadBytes / kReadPartBytes, 1, [&](int64_t from, int64_t to, int) {
-      CHECK(sum_words(buffer.data() + from * kReadPartBytes, (to - from) * kReadPartBytes, kPrefetchBytes[pass % 2]) ==
-            0);
+      const int64_t ahead = kPrefetchBytes[pass % 2];
+      CHECK(sum_words(buffer.data() + from * kReadPartBytes, (to - from) * kReadPartBytes, ahead) == 0);
     });
     best = std::max(best, static_cast<double>(kReadBytes) / (now_s() - begin));
   }

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <vector>
 
 #include "base/json_events.h"
@@ -11,16 +10,9 @@
 namespace millrace {
 namespace {
 
-// A tree whose depth and keys are checked while it is built: nlohmann's own accepts any depth, and then overflows the
-// stack in copy and dump.
-class TreeBuilder : public JsonHandler {
+// A tree in which no key stands twice; nlohmann's own reader keeps the last.
+class TreeBuilder : public TreeHandler<Json> {
  public:
-  Status null() override { return put(nullptr); }
-  Status boolean(bool value) override { return put(value); }
-  Status negative(int64_t value) override { return put(value); }
-  Status natural(uint64_t value) override { return put(value); }
-  Status real(double value, const std::string& /*text*/) override { return put(value); }
-  Status string(std::string&& value) override { return put(std::move(value)); }
   Status start_object() override { return open(Json::object()); }
   Status key(std::string&& name) override {
     if (stack_.back()->contains(name)) return invalid_argument("duplicate key");
@@ -43,7 +35,7 @@ class TreeBuilder : public JsonHandler {
     }
     return &(parent[key_] = std::move(value));
   }
-  Status put(Json value) {
+  Status put(Json value) override {
     attach(std::move(value));
     return ok_status();
   }

@@ -12,6 +12,7 @@
 #include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "base/status.h"
 
@@ -38,9 +39,27 @@ class JsonHandler {
   virtual Status end_array() = 0;
 };
 
+// What handlers that build a tree have in common: all values but arrays and objects go to put(). `Tree`: a basic_json.
+template <typename Tree>
+class TreeHandler : public JsonHandler {
+ public:
+  Status null() final { return put(nullptr); }
+  Status boolean(bool value) final { return put(value); }
+  Status negative(int64_t value) final { return put(value); }
+  Status natural(uint64_t value) final { return put(value); }
+  Status real(double value, const std::string& /*text*/) final { return put(value); }
+  Status string(std::string&& value) final { return put(std::move(value)); }
+
+ private:
+  virtual Status put(Tree value) = 0;
+};
+
 // Reads one document of at most `max_depth` levels of arrays and objects, without recursion. Errors: those of
 // `handler`; kInvalidArgument of a malformed text, with the position of the byte but never with the text;
 // kResourceExhausted where `handler` finds no memory, and kInternal for any other exception of the standard library.
 Status read_json(std::string_view text, JsonHandler& handler, int max_depth);
+
+// Whether read_json() takes the text, without anything built of it.
+Status check_json(std::string_view text, int max_depth);
 
 }  // namespace millrace

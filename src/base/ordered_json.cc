@@ -15,14 +15,8 @@ using OrderedJson = nlohmann::ordered_json;
 
 // The entries of an open array or object are kept aside, and become one when it ends: an ordered object that grows
 // would copy them with all that is below, since its keys are const.
-class OrderedBuilder : public JsonHandler {
+class OrderedBuilder : public TreeHandler<OrderedJson> {
  public:
-  Status null() override { return put(nullptr); }
-  Status boolean(bool value) override { return put(value); }
-  Status negative(int64_t value) override { return put(value); }
-  Status natural(uint64_t value) override { return put(value); }
-  Status real(double value, const std::string& /*text*/) override { return put(value); }
-  Status string(std::string&& value) override { return put(std::move(value)); }
   Status start_object() override { return open(); }
   Status start_array() override { return open(); }
   Status key(std::string&& name) override {
@@ -58,7 +52,7 @@ class OrderedBuilder : public JsonHandler {
     open_.pop_back();
     return out;
   }
-  Status put(OrderedJson value) {
+  Status put(OrderedJson value) override {
     if (open_.empty()) {
       root = std::move(value);
     } else {

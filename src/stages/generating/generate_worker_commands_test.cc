@@ -5,17 +5,13 @@
 #include <thread>
 
 #include "base/log.h"
-#include "scheduler/testing/fake_runner.h"
 #include "stages/generating/weight_commands.h"
 #include "stages/generating/workers.h"
-#include "stages/testing/recorded_emit.h"
+#include "stages/testing/generate_worker_testing.h"
 
 namespace millrace {
 namespace {
 
-using testing::FakeRunner;
-using testing::HashModel;
-using testing::RecordedEmit;
 using wire::AdminAction;
 
 // A model whose pictures are never encoded: a request with one waits until it is dropped.
@@ -28,23 +24,14 @@ class EndlessMedia : public MediaModel {
   void set_positions(int32_t, std::span<const wire::PromptMedia>, PromptInput&) const override {}
 };
 
-class GenerateWorkerCommandsTest : public ::testing::Test {
+class GenerateWorkerCommandsTest : public testing::GenerateWorkerHarness {
  protected:
   void SetUp() override {
     log_init("test", LogLevel::kOff);
     model_.eos_one_in = 0;
   }
 
-  void make(GenerateParts parts = {}) {
-    parts.load = [this](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
-      auto runner = std::make_unique<FakeRunner>(facts_, model_);
-      runner_ = runner.get();
-      return std::unique_ptr<Runner>(std::move(runner));
-    };
-    parts.options.eos_token_ids = {model_.eos_token};
-    worker_ = make_generate_worker(std::move(parts));
-    ASSERT_TRUE(worker_->load([](const std::string&, double) {}).ok());
-  }
+  void make(GenerateParts parts = {}) { make_over_fake(std::move(parts)); }
   void generate(uint64_t id, std::vector<int32_t> prompt, int32_t max_tokens) {
     wire::TokenizedRequest request{.prompt = std::move(prompt), .sampling = {.temperature = 0}};
     request.sampling.max_tokens = max_tokens;
@@ -73,13 +60,6 @@ class GenerateWorkerCommandsTest : public ::testing::Test {
   void ticks(int count) {
     for (int i = 0; i < count; ++i) worker_->tick(0, emit_);
   }
-  // As a loop does, until the worker wants no more.
-  void run(int most = 10'000) {
-    for (int i = 0; i < most; ++i) {
-      if (worker_->tick(0, emit_) == Worker::kNever) return;
-    }
-    ADD_FAILURE() << "the worker never rests";
-  }
   std::vector<uint64_t> versions(uint64_t id) {
     std::vector<uint64_t> out;
     for (const wire::TokenDelta& delta : emit_.of[id].tokens) {
@@ -87,12 +67,6 @@ class GenerateWorkerCommandsTest : public ::testing::Test {
     }
     return out;
   }
-
-  RunnerFacts facts_{1000, 256, 16, 256};  // vocabulary, context, page size, pages
-  HashModel model_;
-  FakeRunner* runner_ = nullptr;
-  std::unique_ptr<Worker> worker_;
-  RecordedEmit emit_;
 };
 
 TEST_F(GenerateWorkerCommandsTest, ADropLeavesWhatAPendingSwitchSwitchesTo) {

@@ -7,29 +7,18 @@
 
 #include "base/json.h"
 #include "base/log.h"
-#include "scheduler/testing/fake_runner.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/workers.h"
-#include "stages/testing/recorded_emit.h"
+#include "stages/testing/generate_worker_testing.h"
 
 namespace millrace {
 namespace {
 
-using testing::FakeRunner;
-using testing::HashModel;
-using testing::RecordedEmit;
-
-class GenerateWorkerTest : public ::testing::Test {
+class GenerateWorkerTest : public testing::GenerateWorkerHarness {
  protected:
   static void SetUpTestSuite() { log_init("test", LogLevel::kError); }
 
   void make(GenerateParts parts = {}) {
-    parts.load = [this](const LoadProgress&) -> Result<std::unique_ptr<Runner>> {
-      auto runner = std::make_unique<FakeRunner>(facts_, model_);
-      runner_ = runner.get();
-      return std::unique_ptr<Runner>(std::move(runner));
-    };
-    parts.options.eos_token_ids = {model_.eos_token};
     parts.read_request = [this](const Value& payload) -> Result<GenerateRequest> {
       GenerateRequest out;
       const Value* most = payload.find("max_tokens");
@@ -39,8 +28,7 @@ class GenerateWorkerTest : public ::testing::Test {
       out.sampling.stop = stop_;
       return out;
     };
-    worker_ = make_generate_worker(std::move(parts));
-    ASSERT_TRUE(worker_->load([](const std::string&, double) {}).ok());
+    make_over_fake(std::move(parts));
   }
   Value payload(const std::vector<int32_t>& ids, int64_t max_tokens) {
     Value out;
@@ -51,13 +39,6 @@ class GenerateWorkerTest : public ::testing::Test {
   }
   void start(uint64_t id, const std::vector<int32_t>& ids, int64_t max_tokens) {
     worker_->start({id}, payload(ids, max_tokens), emit_);
-  }
-  // As a loop does, until the worker wants no more.
-  void run(int most = 10'000) {
-    for (int i = 0; i < most; ++i) {
-      if (worker_->tick(0, emit_) == Worker::kNever) return;
-    }
-    ADD_FAILURE() << "the worker never rests";
   }
   std::vector<int32_t> expected(std::vector<int32_t> all, int64_t max_tokens) const {
     std::vector<int32_t> out;
@@ -96,12 +77,7 @@ class GenerateWorkerTest : public ::testing::Test {
     EXPECT_EQ(*emitted.find("usage")->find("prompt_tokens")->get<int64_t>(), static_cast<int64_t>(prompt.size()));
   }
 
-  RunnerFacts facts_{1000, 256, 16, 256};  // vocabulary, context, page size, pages
-  HashModel model_;
-  FakeRunner* runner_ = nullptr;
   std::vector<std::string> stop_;
-  std::unique_ptr<Worker> worker_;
-  RecordedEmit emit_;
 };
 
 TEST_F(GenerateWorkerTest, ChunksAndResultsAreTheModelsInAnyBatch) {
