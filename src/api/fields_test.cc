@@ -45,6 +45,7 @@ TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasSome) {
   EXPECT_EQ(plain->sampling.params.top_p, 1.0);
   EXPECT_EQ(plain->sampling.params.min_p, 0.0);
   EXPECT_EQ(plain->sampling.params.top_k, -1);
+  EXPECT_EQ(plain->sampling.params.repetition_penalty, 1.0);
   EXPECT_FALSE(plain->sampling.max_tokens.has_value());
   EXPECT_FALSE(plain->stream);
   EXPECT_TRUE(plain->sampling.params.skip_special_tokens);
@@ -53,12 +54,14 @@ TEST(Fields, DefaultsAreOpenAisUnlessTheModelHasSome) {
   defaults.top_p = 0.95;
   defaults.top_k = 20;
   defaults.min_p = 0.05;
+  defaults.repetition_penalty = 1.1;
   auto taken = read(R"({"top_p": 0.5, "temperature": null})", defaults);
   ASSERT_TRUE(taken.ok());
   EXPECT_EQ(taken->sampling.params.temperature, 0.6);
   EXPECT_EQ(taken->sampling.params.top_p, 0.5);
   EXPECT_EQ(taken->sampling.params.top_k, 20);
   EXPECT_EQ(taken->sampling.params.min_p, 0.05);
+  EXPECT_EQ(taken->sampling.params.repetition_penalty, 1.1);
 }
 
 TEST(Fields, EverythingIsRead) {

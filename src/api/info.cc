@@ -68,6 +68,7 @@ std::string preferred_sampling(const ModelFacts& model) {
   append("top_p", model.top_p);
   append("top_k", model.top_k);
   append("min_p", model.min_p);
+  append("repetition_penalty", model.repetition_penalty);
   return out.empty() ? "null" : out + "}";
 }
 

@@ -78,6 +78,7 @@ std::string parameters_of(const ModelFacts& model) {
   append("top_p", model.top_p);
   append("top_k", model.top_k);
   append("min_p", model.min_p);
+  append("repeat_penalty", model.repetition_penalty);
   return out;
 }
 

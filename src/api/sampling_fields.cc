@@ -62,7 +62,9 @@ Status read_distribution(const Json& object, const ModelFacts& model, const Samp
   return ok_status();
 }
 
-Status read_penalties(const Json& object, wire::SamplingParams& out) {
+Status read_penalties(const Json& object, const ModelFacts& model, const SamplingDialect& dialect,
+                      wire::SamplingParams& out) {
+  if (dialect.model_defaults) out.repetition_penalty = model.repetition_penalty.value_or(1.0);
   const auto two = [](double v) { return v >= -2 && v <= 2; };
   RETURN_IF_ERROR(read_number(object, "frequency_penalty", out.frequency_penalty, "a number in [-2, 2]", two));
   RETURN_IF_ERROR(read_number(object, "presence_penalty", out.presence_penalty, "a number in [-2, 2]", two));
@@ -236,7 +238,7 @@ Status read_token_ids(const Json& object, std::string_view key, const ModelFacts
 Result<SamplingFields> read_sampling(const Json& object, const ModelFacts& model, const SamplingDialect& dialect) {
   SamplingFields out;
   RETURN_IF_ERROR(read_distribution(object, model, dialect, out.params));
-  RETURN_IF_ERROR(read_penalties(object, out.params));
+  RETURN_IF_ERROR(read_penalties(object, model, dialect, out.params));
   RETURN_IF_ERROR(read_logit_bias(object, model, out.params));
   RETURN_IF_ERROR(read_stops(object, model, dialect, out.params));
   RETURN_IF_ERROR(read_lengths(object, model, dialect, out));

@@ -120,7 +120,7 @@ struct GenerationDefaults {
   std::optional<double> top_p;               // (0, 1]
   std::optional<int> top_k;                  // >= 0; 0 = off
   std::optional<double> min_p;               // [0, 1]
-  std::optional<double> repetition_penalty;  // > 0
+  std::optional<double> repetition_penalty;  // (0, 2]
   std::optional<int> max_new_tokens;         // >= 1
   std::vector<int32_t> eos_token_ids;        // generation_config.json's, else config.json's
   std::optional<int32_t> bos_token_id;       // likewise

@@ -354,7 +354,7 @@ TEST(GenerationConfig, ReadsDefaultsAndFallsBackToTheModelsIds) {
   EXPECT_EQ(out->bos_token_id, 3);
   EXPECT_EQ(out->pad_token_id, 4);
   for (const std::string bad : {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.5})", R"({"top_k":-1})",
-                                R"({"min_p":2})", R"({"repetition_penalty":0})", R"({"max_new_tokens":0})",
+                                R"({"min_p":2})", R"({"repetition_penalty":0})", R"({"repetition_penalty":2.1})", R"({"max_new_tokens":0})",
                                 R"({"eos_token_id":300})", R"({"do_sample":"yes"})", "[]"}) {
     const auto refused = parse_generation_config(bad, "dir/generation_config.json", *model);
     ASSERT_FALSE(refused.ok()) << bad;

@@ -45,7 +45,7 @@ Result<GenerationDefaults> parse_generation(std::string_view text, const ModelCo
   RETURN_IF_ERROR(read_optional_real(root, "top_p", 0, true, 1, out.top_p));
   RETURN_IF_ERROR(read_optional_int(root, "top_k", 0, INT32_MAX, out.top_k));
   RETURN_IF_ERROR(read_optional_real(root, "min_p", 0, false, 1, out.min_p));
-  RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 1e6, out.repetition_penalty));
+  RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 2, out.repetition_penalty));
   RETURN_IF_ERROR(read_optional_int(root, "max_new_tokens", 1, INT32_MAX, out.max_new_tokens));
   RETURN_IF_ERROR(read_ids(root, "eos_token_id", model.vocab_size, out.eos_token_ids));
   RETURN_IF_ERROR(read_id(root, "bos_token_id", model.vocab_size, out.bos_token_id));

@@ -85,7 +85,7 @@ struct ModelFacts {
   std::optional<RerankFacts> rerank;  // nullopt: it is no reranker
   std::string no_reranking = "its files name no score of a query and a document";  // why it is none
   // Sampling defaults from generation_config.json; nullopt: the field's own default.
-  std::optional<double> temperature, top_p, min_p;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty;
   std::optional<int32_t> top_k;
 };
 

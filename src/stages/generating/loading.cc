@@ -60,6 +60,7 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
   facts.top_p = generation.top_p;
   facts.min_p = generation.min_p;
   facts.top_k = generation.top_k;
+  facts.repetition_penalty = generation.repetition_penalty;
   return facts;
 }
 
@@ -341,10 +342,6 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   if (components.tokenizer->vocab_size() > components.dir.config.vocab_size) {
     LOG_WARNING("the tokenizer has ids up to {}, the model's embedding {} rows: the ids above it are refused",
                 components.tokenizer->vocab_size() - 1, components.dir.config.vocab_size);
-  }
-  if (components.dir.generation.repetition_penalty.value_or(1.0) != 1.0) {
-    LOG_WARNING("generation_config.json asks for repetition_penalty {}, which is not supported yet: texts will differ",
-                *components.dir.generation.repetition_penalty);
   }
   components.eos_token_ids = components.dir.generation.eos_token_ids;
   if (const auto eos = components.tokenizer->eos_id()) components.eos_token_ids.push_back(*eos);
