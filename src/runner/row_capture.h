@@ -8,9 +8,11 @@
 // when the prompt has been computed, after which no batch has it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <memory>
+#include <utility>
 #include <vector>
 
 namespace millrace {
@@ -22,6 +24,7 @@ struct CapturedSpan {
   int32_t begin = 0;
   int32_t rows = 0;
   std::shared_ptr<std::vector<float>> values;  // [rows, hidden_size]
+  bool known = false;                          // they were computed for an earlier prompt: read, and never written
 
   int32_t end() const { return begin + rows; }
 };
@@ -48,21 +51,33 @@ struct RowCapture {
   std::shared_ptr<RowSum> sum;      // gets the rows, and the spans have no values; final_norm is set
 
   int32_t end() const { return spans.empty() ? 0 : spans.back().end(); }
-  // The first row of a span at or behind `position`; kNoRow: there is none.
+  // The first row to compute of a span at or behind `position`; kNoRow: there is none.
   int32_t next(int32_t position) const {
     for (const CapturedSpan& span : spans) {
+      if (span.known) continue;
       if (position < span.begin) return span.begin;
       if (position < span.end()) return position;
     }
     return kNoRow;
   }
-  // hidden_size floats for the row at `position`; null: it is in no span.
+  // hidden_size floats for the row at `position`; null: it is in no span that is computed.
   float* row(int32_t position) const {
     for (const CapturedSpan& span : spans) {
+      if (span.known) continue;
       if (position < span.begin) return nullptr;
       if (position < span.end()) return span.values->data() + int64_t{position - span.begin} * hidden_size;
     }
     return nullptr;
+  }
+  // Other weights will compute the prompt: what is known or summed so far is forgotten. No batch has the capture.
+  void restart() {
+    if (sum) {
+      std::ranges::fill(sum->values, 0);
+      sum->rows = 0;
+    }
+    for (CapturedSpan& span : spans) {
+      if (std::exchange(span.known, false)) span.values = std::make_shared<std::vector<float>>(span.values->size());
+    }
   }
 };
 

@@ -23,7 +23,7 @@ RunnerFacts capturing(int32_t pages = 256) {
 
 using Spans = std::vector<std::pair<int32_t, int32_t>>;  // [begin, end)
 
-std::shared_ptr<const RowCapture> capture_of(const Spans& spans) {
+std::shared_ptr<RowCapture> capture_of(const Spans& spans) {
   auto capture = std::make_shared<RowCapture>(RowCapture{.layer = 2, .hidden_size = 1, .spans = {}});
   for (const auto& [begin, end] : spans) {
     const auto rows = static_cast<std::size_t>(end - begin);
@@ -91,7 +91,7 @@ TEST(Capture, CompanyChunksAndRetractionsLoseNoRow) {
     options.conservativeness = 0;
     options.chunked_prefill_tokens = between(1, 40);
     Harness h(capturing(14), options, endless());
-    std::map<uint64_t, std::shared_ptr<const RowCapture>> captures;
+    std::map<uint64_t, std::shared_ptr<RowCapture>> captures;
     std::map<uint64_t, std::vector<int32_t>> wanted;
     for (uint64_t id = 1; id <= 8; ++id) {
       const int32_t length = between(30, 90), first = between(1, 3), tokens = between(1, 40), begin = between(0, 28);
@@ -110,7 +110,7 @@ TEST(Capture, CompanyChunksAndRetractionsLoseNoRow) {
 }
 
 // As the embedding of a prompt whose rows are averaged is made.
-std::shared_ptr<const RowCapture> sum_of(int32_t rows) {
+std::shared_ptr<RowCapture> sum_of(int32_t rows) {
   auto sum = std::make_shared<RowSum>();
   sum->values.resize(1);
   return std::make_shared<RowCapture>(
@@ -118,7 +118,7 @@ std::shared_ptr<const RowCapture> sum_of(int32_t rows) {
 }
 
 // The weights are switched when the first chunks of a prompt of 200 tokens have been computed.
-void switch_in_the_prompt(const std::shared_ptr<const RowCapture>& capture, bool paused) {
+void switch_in_the_prompt(const std::shared_ptr<RowCapture>& capture, bool paused) {
   Harness h(capturing(), {.chunked_prefill_tokens = 32}, endless());
   h.receive(Harness::request(1, prompt(200), 0), {.capture = capture});
   for (int i = 0; i < 3; ++i) h.step();
@@ -146,6 +146,27 @@ TEST(Capture, APromptThatIsComputedAgainWithNewWeightsGivesTheirRowsAlone) {
     switch_in_the_prompt(rows, paused);
     EXPECT_EQ((*rows->spans[0].values)[0], 11 + 1000);
     EXPECT_EQ((*rows->spans[1].values)[0], 151 + 1000);
+  }
+}
+
+// A capture may bring rows of an earlier prompt; they are of the weights of that time.
+TEST(Capture, RowsThatAreKnownAreComputedOnlyWithOtherWeights) {
+  for (const bool switched : {false, true}) {
+    Harness h(capturing(), {}, endless());
+    const auto rows = capture_of({{10, 20}, {40, 50}});
+    rows->spans[0].known = true;
+    std::ranges::fill(*rows->spans[0].values, 77);
+    const auto kept = rows->spans[0].values;
+    h.pause(InFlightPolicy::kInPlace);
+    h.receive(Harness::request(1, prompt(64), 4), {.capture = rows});
+    if (switched) h.switch_weights({.version = 2, .policy = InFlightPolicy::kInPlace});
+    h.step();
+    h.scheduler.resume();
+    h.run();
+    EXPECT_EQ((*rows->spans[0].values)[0], switched ? 11 + 1000 : 77);
+    EXPECT_EQ((*rows->spans[1].values)[0], 41 + (switched ? 1000 : 0));
+    EXPECT_EQ((*kept)[0], 77) << "others may read it";
+    h.expect_clean_end();
   }
 }
 

@@ -19,7 +19,7 @@ struct PreparedParts {
   std::shared_ptr<const grammar::TokenGrammar> grammar;  // of request.sampling.grammar, compiled
   std::shared_ptr<const PromptInput> input;              // of request.media, encoded; null: the prompt is tokens alone
   std::shared_ptr<RowState> row_state;                   // where its rows are no embeddings
-  std::shared_ptr<const RowCapture> capture;             // null: none of its rows is wanted
+  std::shared_ptr<RowCapture> capture;                   // null: none of its rows is wanted
 };
 
 // Puts the number of its picture in each placeholder of `prompt`. kUnavailable: the numbers are over.

@@ -77,10 +77,7 @@ void Requests::restart_captures() {
   for (const auto& [id, sequence] : live_) {
     const bool waits = sequence->pages.size() == 0;
     if (!sequence->capture || !waits || sequence->generated() > 0) continue;
-    if (RowSum* sum = sequence->capture->sum.get(); sum != nullptr) {
-      std::ranges::fill(sum->values, 0);
-      sum->rows = 0;
-    }
+    sequence->capture->restart();
     sequence->capture_next = sequence->capture->next(0);
     limit_match(*sequence);
   }

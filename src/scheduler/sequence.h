@@ -64,10 +64,10 @@ struct Sequence {
   // Also the key in the prefix cache: a row of a picture has its media id. Grown by BatchesInFlight (a placeholder) and
   // append_forced(); filled by Settlement::take_token(); cut by Settlement::fail_batch() and Requests::end().
   std::vector<int32_t> tokens;
-  std::shared_ptr<const PromptInput> input;   // null: the prompt is tokens alone
-  std::shared_ptr<RowState> row_state;        // null: its rows are embeddings
-  int32_t row_limit = INT32_MAX;              // of one with a RowState: the rows before this position can be computed
-  std::shared_ptr<const RowCapture> capture;  // null: none of its rows is wanted
+  std::shared_ptr<const PromptInput> input;  // null: the prompt is tokens alone
+  std::shared_ptr<RowState> row_state;       // null: its rows are embeddings
+  int32_t row_limit = INT32_MAX;             // of one with a RowState: the rows before this position can be computed
+  std::shared_ptr<RowCapture> capture;       // null: none of its rows is wanted
   // Where spec.wants_generated(): the known ones of `tokens` behind the prompt, and those behind them that are forced.
   // Written by append_forced() and Settlement::take_token().
   AppendArray<int32_t> known_generated;

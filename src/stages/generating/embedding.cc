@@ -17,7 +17,7 @@ Status check_embed_use(const wire::TokenizedRequest& request, const RunnerFacts&
   return ok_status();
 }
 
-std::shared_ptr<const RowCapture> capture_embedding(const wire::TokenizedRequest& request, const RunnerFacts& model) {
+std::shared_ptr<RowCapture> capture_embedding(const wire::TokenizedRequest& request, const RunnerFacts& model) {
   if (model.mean_pooling) {
     auto sum = std::make_shared<RowSum>();
     sum->values.resize(static_cast<std::size_t>(model.hidden_size));

@@ -15,7 +15,7 @@ namespace millrace {
 // request.embed is set. kUnsupported where this engine gives no rows (a layer split); kInvalidArgument for a request
 // that wants a text too.
 Status check_embed_use(const wire::TokenizedRequest& request, const RunnerFacts& model);
-std::shared_ptr<const RowCapture> capture_embedding(const wire::TokenizedRequest& request, const RunnerFacts& model);
+std::shared_ptr<RowCapture> capture_embedding(const wire::TokenizedRequest& request, const RunnerFacts& model);
 // Once the prompt was computed.
 wire::Embedding embedding_of(const RowCapture& captured);
 

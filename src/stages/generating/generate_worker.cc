@@ -301,7 +301,7 @@ class GenerateWorker : public Worker {
                             .transfer = std::move(begun.transfer)};
     // As late as possible: the kept rows that it may use are of these weights, which may have switched during the wait.
     next.parts.capture = speech_.capture(next.request, next.parts.input.get(), engine_->model().weight_version);
-    if (next.request.embed) next.parts.capture = next.state.embedding = capture_embedding(next.request, model_);
+    if (next.request.embed) next.state.embedding = next.parts.capture = capture_embedding(next.request, model_);
     // Before receive(), whose deltas may end the request at once.
     states_.insert_or_assign(next.request.id, std::move(next.state));
     range_spans_.begin(next.request.id, next.request.traceparent, engine_->runner());

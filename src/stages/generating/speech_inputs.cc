@@ -37,8 +37,8 @@ Status SpeechInputs::begin(const wire::TokenizedRequest& request) {
   return ok_status();
 }
 
-std::shared_ptr<const RowCapture> SpeechInputs::capture(const wire::TokenizedRequest& request, const PromptInput* input,
-                                                        uint64_t weight_version) {
+std::shared_ptr<RowCapture> SpeechInputs::capture(const wire::TokenizedRequest& request, const PromptInput* input,
+                                                  uint64_t weight_version) {
   const auto found = spoken_.find(request.id);
   if (found == spoken_.end() || input == nullptr) return nullptr;
   found->second.wanted = captures_.begin(request.prompt, *input, weight_version);

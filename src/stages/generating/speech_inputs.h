@@ -38,8 +38,8 @@ class SpeechInputs {
   // request.speech is set; its media still have their files. kUnsupported where nothing speaks.
   Status begin(const wire::TokenizedRequest& request);
   // The rows that the runner has to give, of a spoken request whose media were encoded; null: none.
-  std::shared_ptr<const RowCapture> capture(const wire::TokenizedRequest& request, const PromptInput* input,
-                                            uint64_t weight_version);
+  std::shared_ptr<RowCapture> capture(const wire::TokenizedRequest& request, const PromptInput* input,
+                                      uint64_t weight_version);
   // For the request's first delta; absent where it is not spoken.
   Boxed<wire::SpeechStart> take_start(ReqId id);
   // Before each delta of the request goes out.

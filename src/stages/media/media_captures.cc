@@ -34,10 +34,9 @@ std::size_t bytes_of(const std::vector<float>& values) { return values.size() * 
 
 MediaCaptures::Wanted MediaCaptures::begin(std::span<const int32_t> prompt, const PromptInput& input,
                                            uint64_t weight_version) {
-  Wanted out{.spans = {}, .keys = {}, .capture = nullptr, .weight_version = weight_version};
-  auto capture = std::make_shared<RowCapture>();
-  capture->layer = layer_;
-  capture->hidden_size = hidden_size_;
+  Wanted out{.capture = std::make_shared<RowCapture>(), .keys = {}, .weight_version = weight_version};
+  out.capture->layer = layer_;
+  out.capture->hidden_size = hidden_size_;
   PromptHash hash;
   hash.add(&weight_version, sizeof(weight_version));
   std::size_t hashed = 0;
@@ -51,25 +50,24 @@ MediaCaptures::Wanted MediaCaptures::begin(std::span<const int32_t> prompt, cons
     hash.add(span.digest.data(), span.digest.size());
     hashed = static_cast<std::size_t>(span.end());
     out.keys.push_back(hash.digest());
-    CapturedSpan& captured = out.spans.emplace_back(CapturedSpan{span.begin, span.features.rows, nullptr});
-    if (const auto* known = cache_.find(out.keys.back())) captured.values = *known;
-    if (captured.values != nullptr) continue;
-    captured.values = std::make_shared<std::vector<float>>(static_cast<std::size_t>(captured.rows * hidden_size_));
-    capture->spans.push_back(captured);
+    CapturedSpan captured{.begin = span.begin, .rows = span.features.rows};
+    const auto* known = cache_.find(out.keys.back());
+    captured.known = known != nullptr;
+    const auto size = static_cast<std::size_t>(captured.rows * hidden_size_);
+    captured.values = captured.known ? *known : std::make_shared<std::vector<float>>(size);
+    ++(captured.known ? found_ : captured_);
+    out.capture->spans.push_back(std::move(captured));
   }
-  found_ += out.spans.size() - capture->spans.size();
-  captured_ += capture->spans.size();
-  if (!capture->spans.empty()) out.capture = std::move(capture);
   return out;
 }
 
 SharedTensor MediaCaptures::finish(const Wanted& wanted, uint64_t weight_version) {
   int64_t rows = 0;
-  for (const CapturedSpan& span : wanted.spans) rows += span.rows;
+  for (const CapturedSpan& span : wanted.capture->spans) rows += span.rows;
   Buffer bytes(static_cast<std::size_t>(rows * hidden_size_) * sizeof(float));
   char* to = bytes.as<char>().data();
-  for (std::size_t i = 0; i < wanted.spans.size(); ++i) {
-    const std::shared_ptr<std::vector<float>>& values = wanted.spans[i].values;
+  for (std::size_t i = 0; i < wanted.keys.size(); ++i) {
+    const std::shared_ptr<std::vector<float>>& values = wanted.capture->spans[i].values;
     std::memcpy(to, values->data(), bytes_of(*values));
     to += bytes_of(*values);
     if (weight_version == wanted.weight_version) cache_.keep(wanted.keys[i], values, bytes_of(*values));

@@ -31,11 +31,10 @@ class MediaCaptures {
   MediaCaptures(int layer, int64_t hidden_size, std::size_t cache_bytes = kDefaultCaptureCacheBytes)
       : layer_(layer), hidden_size_(hidden_size), cache_(cache_bytes) {}
 
-  // What one request wants: all spans of its prompt, and a capture of those that are not known.
+  // What one request wants: all spans of its prompt. Other weights make those anew that were known, until finish().
   struct Wanted {
-    std::vector<CapturedSpan> spans;
-    std::vector<std::string> keys;              // one for each of `spans`
-    std::shared_ptr<const RowCapture> capture;  // null: all are known
+    std::shared_ptr<RowCapture> capture;
+    std::vector<std::string> keys;  // one for each of its spans
     uint64_t weight_version = 0;
   };
   // `prompt`: the ids of its text; what stands in the rows of a span does not matter. `input` has spans.
