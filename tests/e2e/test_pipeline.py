@@ -770,10 +770,11 @@ def test_text_serving_runs_from_its_file_in_any_placement(tmp_path):
     mixed.write_text(TEXT.read_text().replace("process: detokenizer", "process: front"))
     for path, children in ((together, {"scheduler"}), (mixed, {"scheduler"})):
         with Server("--pipeline", str(path), "--placement", "processes") as server:
-            assert set(server.children()) == children
+            wait_until(lambda: set(server.children()) == children, f"{children} alone")
             assert server.chat("Tell me about a dog.", temperature=0, max_tokens=20) == story
     replicas = tmp_path / "replicas.yaml"
     replicas.write_text(TEXT.read_text().replace("process: scheduler\n", "process: scheduler\n    replicas: 2\n"))
     with Server("--pipeline", str(replicas), "--placement", "processes") as server:
-        assert set(server.children()) == {"scheduler-0", "scheduler-1", "detokenizer"}
+        # It is ready when one of the replicas is.
+        wait_until(lambda: set(server.children()) == {"scheduler-0", "scheduler-1", "detokenizer"}, "both replicas")
         assert server.chat("Tell me about a dog.", temperature=0, max_tokens=20) == story
