@@ -9,9 +9,11 @@ Each request to /generate, /v1/completions or /v1/chat/completions goes to both 
 client gets the answer of the second one, as it comes. Whatever becomes of the first one costs time alone: the second server computes
 what has not arrived. All other requests go to the second server. docs/disaggregation.md has the fields."""
 import argparse
+import contextlib
 import http.client
 import http.server
 import json
+import sys
 import threading
 import urllib.parse
 import uuid
@@ -153,10 +155,15 @@ def main():
     parser.add_argument("--prefill-transfer", required=True, help="its --kv-transfer-listen, as the other server reaches it")
     parser.add_argument("--decode", required=True, help="URL of the server that generates")
     Handler.options = parser.parse_args()
-    server = http.server.ThreadingHTTPServer((Handler.options.host, Handler.options.port), Handler)
+    address = (Handler.options.host, Handler.options.port)
+    try:
+        server = http.server.ThreadingHTTPServer(address, Handler)
+    except OSError as error:
+        sys.exit(f"proxy: cannot listen on {address[0]}:{address[1]}: {error.strerror}; wanted a free port of this host (--port)")
     server.daemon_threads = True
     print(f"proxy: http://{server.server_address[0]}:{server.server_address[1]}", flush=True)
-    server.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        server.serve_forever()
 
 
 if __name__ == "__main__":

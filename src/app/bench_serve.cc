@@ -63,7 +63,23 @@ load::Progress counter(int64_t all) {
   };
 }
 
+// Options of another workload would be measured by nothing.
+Status check_workload_options(const BenchServeOptions& o) {
+  const load::WorkloadOptions& given = o.workload;
+  const load::WorkloadOptions none;
+  const auto refuse = [&o](const char* option, const char* kind) {
+    return invalid_argument("{} has no use with --workload {}; wanted --workload {}", option, o.kind, kind);
+  };
+  if (o.kind != "trace" && !given.trace.empty()) return refuse("--trace", "trace");
+  if (o.kind != "trace" && given.trace_speed != none.trace_speed) return refuse("--trace-speed", "trace");
+  if (o.kind == "shared-prefix") return ok_status();
+  if (given.groups != none.groups) return refuse("--groups", "shared-prefix");
+  if (given.prefix_tokens != none.prefix_tokens) return refuse("--prefix-tokens", "shared-prefix");
+  return ok_status();
+}
+
 Result<load::WorkloadOptions> workload_options(const BenchServeOptions& o) {
+  RETURN_IF_ERROR(check_workload_options(o));
   load::WorkloadOptions wanted = o.workload;
   ASSIGN_OR_RETURN(wanted.kind, load::parse_workload_kind(o.kind));
   wanted.text = wanted.text || o.endpoint == "chat";

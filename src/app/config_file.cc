@@ -84,7 +84,11 @@ Result<std::vector<ConfigEntry>> read_config(const std::string& path, const CLI:
   ASSIGN_OR_RETURN(const std::string text, read_yaml_file("--config", path));
   ConfigReader reader(path, command);
   try {
-    const YAML::Node root = YAML::Load(text);
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return invalid_argument("{}:{}: a second document begins; wanted one", path, documents[1].Mark().line + 1);
+    }
+    const YAML::Node root = documents.empty() ? YAML::Node() : documents[0];
     if (root.IsNull()) return std::vector<ConfigEntry>();
     if (!root.IsMap()) return invalid_argument("{}:1: it is no map; wanted lines such as 'threads: 8'", path);
     RETURN_IF_ERROR(reader.read(root, app, true));

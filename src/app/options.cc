@@ -130,7 +130,8 @@ void add_admin_options(CLI::App& command, ServeOptions& o) {
       .add_option("--uds", o.uds, "Unix socket to listen on too, for this user alone; admin routes need no key there")
       ->group(group);
   command.add_flag("!--no-tcp", o.tcp, "Listen on the Unix socket alone")->needs("--uds")->group(group);
-  command.add_option("--parent", o.parent)->group("");  // of `run` and the router; not for people
+  command.add_option("--parent", o.parent)->group("");        // of `run` and the router; not for people
+  command.add_option("--if-of-use", o.if_of_use)->group("");  // likewise
   CLI::Option* key =
       command
           .add_option("--admin-api-key", o.admin_api_key, "Key of the admin routes; others see it in the process list")
@@ -438,6 +439,9 @@ Status validate(const ServeOptions& o) {
   if (o.prefill > 0 && o.model.pp > 1) {
     return invalid_argument("--prefill is {} with --pp {}; wanted one of them: a layer split transfers no pages",
                             o.prefill, o.model.pp);
+  }
+  if (o.model.pp <= 1 && o.model.split != ModelOptions().split) {
+    return invalid_argument("--split is {} without --pp; wanted both: --pp is the number of ranges", o.model.split);
   }
   RETURN_IF_ERROR(check_transfer_listen(o));
   if (!o.response_store_file.empty() && o.response_store_mib == 0) {

@@ -37,15 +37,16 @@ struct ServeOptions {
   std::string host = "127.0.0.1";
   int port = 30000;
   std::string api_key;
-  std::string admin_api_key;       // from the command line, or of the file
-  std::string admin_api_key_file;  // keeps the key out of the process list
-  bool admin_without_key = false;  // admin routes are open to every client
-  std::string uds;                 // a Unix socket to listen on too
-  bool tcp = true;                 // false: on the Unix socket alone
-  bool request_log = true;         // a line for each request
-  std::string otlp_endpoint;       // of a collector for spans of requests; "": from the environment
-  double otlp_sample = 1;          // the share of requests without a caller's trace that have spans
-  int parent = 0;                  // the process that started this server for itself; 0: a person did
+  std::string admin_api_key;           // from the command line, or of the file
+  std::string admin_api_key_file;      // keeps the key out of the process list
+  bool admin_without_key = false;      // admin routes are open to every client
+  std::string uds;                     // a Unix socket to listen on too
+  bool tcp = true;                     // false: on the Unix socket alone
+  bool request_log = true;             // a line for each request
+  std::string otlp_endpoint;           // of a collector for spans of requests; "": from the environment
+  double otlp_sample = 1;              // the share of requests without a caller's trace that have spans
+  int parent = 0;                      // the process that started this server for itself; 0: a person did
+  std::vector<std::string> if_of_use;  // names of options that are no error where the model has no use for them
   std::vector<std::string> cors_origins;
   std::vector<std::string> allowed_hosts;
   std::vector<std::string> media_domains;  // from which URLs of pictures and audio are fetched; none: from nowhere

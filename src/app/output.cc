@@ -1,7 +1,11 @@
 #include "app/output.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <cstdio>
 #include <fstream>
+#include <iostream>
 
 #include "pipeline/supervisor.h"
 
@@ -22,9 +26,27 @@ int exit_code_of(const Status& status) {
   }
 }
 
+int exit_code_of_writing(const Status& status) {
+  return status.code() == StatusCode::kConflict ? kExitBadInput : exit_code_of(status);
+}
+
 void print_error(const Status& status) {
   std::fprintf(stderr, "millrace: error: %s\n", status.message().c_str());
   std::fflush(stderr);
+}
+
+void open_standard_streams() {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; ++descriptor) {
+    if (::fcntl(descriptor, F_GETFD) < 0) (void)::open("/dev/null", descriptor == STDIN_FILENO ? O_RDONLY : O_WRONLY);
+  }
+}
+
+int exit_code_after_output(int code) {
+  const bool written = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  std::cout.flush();
+  if (code != 0 || (written && std::cout.good())) return code;
+  print_error(error(StatusCode::kUnavailable, "standard output cannot be written"));
+  return 1;
 }
 
 Status write_text(const std::string& path, const std::string& text) {

@@ -14,6 +14,7 @@
 #include "app/help.h"
 #include "app/hub_commands.h"
 #include "app/launch.h"
+#include "app/output.h"
 #include "app/quantize.h"
 #include "app/router/child_arguments.h"
 #include "app/router/router.h"
@@ -136,6 +137,7 @@ int Commands::run(AddWorkers add_workers) {
 int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   // In a sandbox, once for each file: before anything else is made.
   if (argc > 1 && std::string_view(argv[1]) == kDecodeMediaCommand) decode_media({argv + 2, argv + argc});
+  open_standard_streams();
   mallopt(M_MMAP_THRESHOLD, kMinMappingBytes);
   CLI::App app{"Millrace serves open language models behind an OpenAI-compatible API.", "millrace"};
   app.formatter(help_formatter());  // subcommands take it over
@@ -150,8 +152,8 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   add_config_options(app);
   want_decimal_numbers(app);
   add_examples(app);
-  if (const std::optional<int> code = parse_command_line(app, argc, argv)) return *code;
-  return commands.run(add_workers);
+  if (const std::optional<int> code = parse_command_line(app, argc, argv)) return exit_code_after_output(*code);
+  return exit_code_after_output(commands.run(add_workers));
 }
 
 }  // namespace millrace

@@ -7,6 +7,8 @@
 
 #include "app/model_source.h"
 #include "app/output.h"
+#include "app/progress.h"
+#include "app/signals.h"
 #include "base/log.h"
 #include "pipeline/supervisor.h"
 
@@ -27,11 +29,16 @@ int run_quantize(const QuantizeOptions& options) {
   if (!source.ok()) return print_error(source.status()), kExitBadInput;
   QuantizeOptions of_source = options;
   of_source.input = source->path;
-  const Status status = quantize_model(of_source);
-  if (!status.ok()) {
-    print_error(status);
-    return kExitBadInput;
-  }
+  const sigset_t signals = block_stop_signals();
+  LoadingProgress shown(stderr);
+  wire::StageStatus state{.message = "writing the file"};
+  const Status status = quantize_model(of_source, [&](uint64_t done, uint64_t total) {
+    state.progress = static_cast<double>(done) / static_cast<double>(total);
+    shown.update(state);
+    return !stop_signal_came(signals);
+  });
+  shown.finish();
+  if (!status.ok()) return print_error(status), exit_code_of_writing(status);
   struct stat info {};
   if (::stat(options.output.c_str(), &info) == 0) {
     std::printf("%s: %lld bytes\n", options.output.c_str(), static_cast<long long>(info.st_size));

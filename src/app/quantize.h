@@ -11,7 +11,7 @@ namespace millrace {
 
 void add_quantize_options(CLI::App& command, QuantizeOptions& options);
 
-// The process's exit code: 0 or kExitBadInput.
+// The process's exit code: kExitBadInput, or 1 where another try may succeed: a full disk, a signal.
 int run_quantize(const QuantizeOptions& options);
 
 }  // namespace millrace

@@ -113,7 +113,8 @@ Status check_unused(const RunOptions& options) {
   of_servers.emplace_back("revision");
   for (const std::string& name : options.given) {
     if (name == "model" || std::find(of_servers.begin(), of_servers.end(), name) == of_servers.end()) continue;
-    return invalid_argument("--{} has no use with --url: that server runs already; wanted one of them", name);
+    return invalid_argument("--{} (or {}) has no use with --url: that server runs already; wanted one of them", name,
+                            variable_of(name));
   }
   return ok_status();
 }

@@ -269,17 +269,8 @@ Status add_speech(const ModelOptions& options, const TextShape& shape, TextParts
 // What fetches the URLs of pictures and audio, where an option allows some, and decodes videos.
 Status add_media_fetcher(const ServeOptions& options, TextParts& out) {
   const MediaFacts& media = out.components.facts.media;
-  const bool given = !options.media_domains.empty() || !options.media_root.empty();
-  for (const std::string& name : options.given) {
-    if (!name.starts_with("video-") || media.videos) continue;
-    return invalid_argument("--{} has no use: the model '{}' takes no videos", name, out.components.facts.name);
-  }
-  if (!media.any() && !given) return ok_status();
-  if (!media.any()) {
-    return invalid_argument("--{} has no use: the model '{}' takes text only; wanted one that takes pictures or audio",
-                            options.media_root.empty() ? "media-allowed-domains" : "media-root",
-                            out.components.facts.name);
-  }
+  RETURN_IF_ERROR(check_media_used(options, media, out.components.facts.name));
+  if (!media.any()) return ok_status();
   api::MediaFetchOptions fetch{.root = options.media_root, .videos = media.videos, .video_limits = options.video};
   fetch.policy.private_networks = options.media_private_networks;
   for (const std::string& text : options.media_domains) {
@@ -408,10 +399,10 @@ int serve_pipeline(ServeOptions options, PipelineSpec spec, Library library, std
     api::add_pipeline_routes(context);
   }
   if (Status status = start_server(server, service, options.response_store_file); !status.ok()) {
-    end->begin(kServerGraceMs, kExitBadInput);  // stages of this process load already
-    return print_error(status), kExitBadInput;
+    end->begin(kServerGraceMs, exit_code_of(status));  // stages of this process load already
+    return print_error(status), exit_code_of(status);
   }
-  warn_of_open_server(options);
+  warn_of_open_server(options, server);
   if (service) service->start();
   instance.start();
   print_awaited(awaited);

@@ -34,10 +34,8 @@ std::string local_url(const ServeOptions& options, const http::Server& server) {
   return server.url();
 }
 
-void warn_of_open_server(const ServeOptions& options) {
-  if (!options.tcp || !options.api_key.empty() ||
-      (options.host != "0.0.0.0" && options.host != "::" && options.host != "[::]"))
-    return;
+void warn_of_open_server(const ServeOptions& options, const http::Server& server) {
+  if (server.is_local() || !options.api_key.empty()) return;
   LOG_WARNING(
       "--host {} without --api-key: everyone who reaches this host may use the model; wanted a key, or --host "
       "127.0.0.1",

@@ -14,7 +14,7 @@ http::ServerOptions server_options(const ServeOptions& options, std::size_t conn
 // An address that opens in a browser of this host, also where the server listens on every address.
 std::string local_url(const ServeOptions& options, const http::Server& server);
 
-// A warning where everyone who reaches this host may use the model.
-void warn_of_open_server(const ServeOptions& options);
+// A warning where everyone who reaches this host may use the model. `server` has started.
+void warn_of_open_server(const ServeOptions& options, const http::Server& server);
 
 }  // namespace millrace

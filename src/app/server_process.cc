@@ -112,6 +112,9 @@ ServerProcess::State ServerProcess::poll() {
     state_ = State::kEnded;
   } else if (kill_at_ms_ >= 0 && monotonic_ms() >= kill_at_ms_) {
     ::kill(pid_, SIGKILL);
+  } else if (interrupt_at_ms_ >= 0 && monotonic_ms() >= interrupt_at_ms_) {
+    interrupt_at_ms_ = monotonic_ms() + kInterruptAgainMs;
+    ::kill(pid_, SIGTERM);
   }
   return state_;
 }
@@ -125,6 +128,13 @@ std::string ServerProcess::how() const { return error_.empty() ? describe_exit(w
 void ServerProcess::terminate() {
   if (pid_ <= 0 || state_ == State::kEnded || kill_at_ms_ >= 0) return;
   kill_at_ms_ = monotonic_ms() + options_.grace_ms;
+  ::kill(pid_, SIGTERM);
+}
+
+void ServerProcess::interrupt() {
+  if (pid_ <= 0 || state_ == State::kEnded) return;
+  kill_at_ms_ = monotonic_ms() + kPrivateServerGraceMs;
+  interrupt_at_ms_ = monotonic_ms() + kInterruptAgainMs;
   ::kill(pid_, SIGTERM);
 }
 

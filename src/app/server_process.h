@@ -21,7 +21,8 @@
 
 namespace millrace {
 
-inline constexpr int kPrivateServerGraceMs = 10'000;   // from SIGTERM to SIGKILL: longer than a server's grace
+inline constexpr int kPrivateServerGraceMs = 10'000;  // from SIGTERM to SIGKILL: longer than a server's grace
+inline constexpr int kInterruptAgainMs = 2'000;
 inline constexpr std::size_t kMaxLogLineBytes = 8192;  // of a child; the rest begins a new line
 
 struct ServerProcessOptions {
@@ -49,6 +50,7 @@ class ServerProcess {
   std::string how() const;
 
   void terminate();  // SIGTERM, once; poll() sends SIGKILL after the grace
+  void interrupt();  // SIGTERM again: a server ends what it runs. poll() sends SIGKILL after kPrivateServerGraceMs
   void stop();       // the same, and waits. Idempotent
 
  private:
@@ -65,8 +67,9 @@ class ServerProcess {
   int output_ = -1, errors_ = -1;  // what it prints; -1: closed
   State state_ = State::kLoading;
   int wait_status_ = 0;
-  int64_t kill_at_ms_ = -1;   // -1: it was not asked to end
-  std::string kept_, error_;  // the begin of a line; what the last error was
+  int64_t kill_at_ms_ = -1;       // -1: it was not asked to end
+  int64_t interrupt_at_ms_ = -1;  // of the next signal, since two that come at once are one
+  std::string kept_, error_;      // the begin of a line; what the last error was
 };
 
 }  // namespace millrace

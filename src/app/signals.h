@@ -40,4 +40,10 @@ inline bool stop_signal(const sigset_t& set) {
   return ::sigtimedwait(&set, nullptr, &tick) > 0;
 }
 
+// Whether one came; does not wait.
+inline bool stop_signal_came(const sigset_t& set) {
+  const timespec none{0, 0};
+  return ::sigtimedwait(&set, nullptr, &none) > 0;
+}
+
 }  // namespace millrace

@@ -2,7 +2,6 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <ctime>
 #include <filesystem>
 
 #include "app/model_source.h"
@@ -19,12 +18,6 @@
 
 namespace millrace {
 namespace {
-
-// True where one came; does not wait.
-bool stopped(const sigset_t& signals) {
-  const timespec none{0, 0};
-  return ::sigtimedwait(&signals, nullptr, &none) > 0;
-}
 
 uint64_t bytes_of(const std::filesystem::path& folder) {
   uint64_t bytes = 0;
@@ -51,7 +44,7 @@ Status split(const SplitOptions& options, std::vector<LayerRange>& ranges) {
   const auto progress = [&](uint64_t done, uint64_t total) {
     status.progress = static_cast<double>(done) / static_cast<double>(total);
     shown.update(status);
-    return !stopped(signals);
+    return !stop_signal_came(signals);
   };
   Status done = split_model(options.model, ranges, hash, options.output, progress);
   shown.finish();
@@ -81,7 +74,7 @@ int run_split(const SplitOptions& given) {
   const Status status = split(options, ranges);
   if (!status.ok()) {
     print_error(status);
-    return status.code() == StatusCode::kCancelled ? 1 : kExitBadInput;
+    return exit_code_of_writing(status);
   }
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     const std::string folder = fmt::format("{}/{}", options.output, i);

@@ -27,6 +27,14 @@ std::string instead_of(const std::string& name) {
   return fmt::format("{} in the args of a stage in the file, where its worker has it", key);
 }
 
+// The first that was given for this model; "": none was.
+std::string given(const ServeOptions& options, std::string_view prefix) {
+  const auto found = std::ranges::find_if(options.given, [&](const std::string& name) {
+    return name.starts_with(prefix) && std::ranges::find(options.if_of_use, name) == options.if_of_use.end();
+  });
+  return found == options.given.end() ? "" : *found;
+}
+
 }  // namespace
 
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
@@ -68,6 +76,17 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
   for (const std::string& name : options.given) {
     if (std::find(kUsed.begin(), kUsed.end(), name) != kUsed.end()) continue;
     return invalid_argument("--{} has no use with this pipeline; wanted {}", name, instead_of(name));
+  }
+  return ok_status();
+}
+
+Status check_media_used(const ServeOptions& options, const MediaFacts& media, const std::string& model) {
+  if (const std::string name = given(options, "video-"); !name.empty() && !media.videos) {
+    return invalid_argument("--{} has no use: the model '{}' takes no videos", name, model);
+  }
+  if (const std::string name = given(options, "media-"); !name.empty() && !media.any()) {
+    return invalid_argument("--{} has no use: the model '{}' takes text only; wanted one that takes pictures or audio",
+                            name, model);
   }
   return ok_status();
 }

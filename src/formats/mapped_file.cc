@@ -210,4 +210,11 @@ Result<std::string> read_small_file(const std::string& path, uint64_t max_bytes)
   return std::string(reinterpret_cast<const char*>(file.bytes().data()), file.size_bytes());
 }
 
+Result<bool> file_exists(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) return true;
+  if (errno == ENOENT || errno == ENOTDIR) return false;
+  return io_error(path, "stat", errno);
+}
+
 }  // namespace millrace

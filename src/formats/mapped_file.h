@@ -96,5 +96,7 @@ class MappedFile {
 
 // The whole of a small text file (config.json and its like). kTooLarge when it has more than max_bytes.
 Result<std::string> read_small_file(const std::string& path, uint64_t max_bytes);
+// False: nothing has that name. Errors: the path cannot be looked at (no permission, a loop of links, too long a name).
+Result<bool> file_exists(const std::string& path);
 
 }  // namespace millrace

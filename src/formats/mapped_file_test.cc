@@ -62,6 +62,17 @@ TEST(MappedFile, ErrorsNamePathAndReason) {
   EXPECT_EQ(*read_small_file(big, 6), "123456");
 }
 
+TEST(MappedFile, WhatCannotBeLookedAtIsNoMissingFile) {
+  TempDir dir;
+  const std::string file = dir.write("file", "x"), loop = dir.file("loop");
+  EXPECT_TRUE(*file_exists(file));
+  EXPECT_FALSE(*file_exists(dir.file("missing")));
+  EXPECT_FALSE(*file_exists(file + "/config.json"));
+  ASSERT_EQ(::symlink(loop.c_str(), loop.c_str()), 0);
+  expect_message(file_exists(loop).status().message(), {loop, "Too many levels of symbolic links"});
+  EXPECT_FALSE(file_exists(dir.file(std::string(300, 'x'))).ok());
+}
+
 TEST(MappedFile, ProgressStartsAtZeroAndEndsAtAll) {
   TempDir dir;
   const uint64_t size = (20u << 20) + 5;

@@ -74,15 +74,17 @@ Result<ModelDir> open_model_dir(const std::string& path) {
   struct stat info {};
   ASSIGN_OR_RETURN(const std::optional<std::string> gguf, find_gguf(path));
   if (gguf) return open_gguf_dir(path, *gguf);
-  if (::stat(path.c_str(), &info) != 0) {
+  ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+  if (!exists) {
     return error(StatusCode::kNotFound,
                  "{}: No such file or directory; wanted a Hugging Face model directory, or a GGUF file (*.gguf)", path);
   }
-  if (!S_ISDIR(info.st_mode)) {
+  if (::stat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) {
     return invalid_argument("{}: is a file; wanted a Hugging Face model directory, or a GGUF file (*.gguf)", path);
   }
   const std::string config_path = path + "/config.json";
-  if (::stat(config_path.c_str(), &info) != 0) {
+  ASSIGN_OR_RETURN(const bool has_config, file_exists(config_path));
+  if (!has_config) {
     return error(StatusCode::kNotFound,
                  "no config.json in {}; wanted a Hugging Face model directory (config.json, model.safetensors, "
                  "tokenizer.json)",
@@ -94,7 +96,8 @@ Result<ModelDir> open_model_dir(const std::string& path) {
   ASSIGN_OR_RETURN(dir.config, parse_model_config(text, config_path));
   const std::string generation_path = path + "/generation_config.json";
   std::string generation = "{}";
-  if (::stat(generation_path.c_str(), &info) == 0) {
+  ASSIGN_OR_RETURN(const bool has_generation, file_exists(generation_path));
+  if (has_generation) {
     ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
   }
   ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));

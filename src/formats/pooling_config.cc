@@ -1,10 +1,10 @@
 #include "formats/pooling_config.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "formats/json_file.h"
+#include "formats/mapped_file.h"
 
 namespace millrace {
 namespace {
@@ -52,7 +52,8 @@ Status read_pooling(const Json& pooling, const std::string& path, PoolingConfig&
 Result<PoolingConfig> read_pooling_config(const std::string& model_dir) {
   const std::string modules_path = model_dir + "/modules.json", pooling_path = model_dir + "/1_Pooling/config.json";
   PoolingConfig out;
-  if (!std::filesystem::exists(modules_path)) return out;
+  ASSIGN_OR_RETURN(const bool found, file_exists(modules_path));
+  if (!found) return out;
   ASSIGN_OR_RETURN(const Json modules, read_json_file(modules_path, kMaxFileBytes));
   RETURN_IF_ERROR(read_modules(modules, modules_path, out));
   ASSIGN_OR_RETURN(const Json pooling, read_json_file(pooling_path, kMaxFileBytes));

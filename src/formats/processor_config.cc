@@ -182,7 +182,8 @@ struct Found {
 Result<Found> find_processor(const std::string& dir, const char* nested_key, const char* file) {
   for (const char* name : {"processor_config.json", file}) {
     const std::string path = dir + "/" + name;
-    if (!std::filesystem::exists(path)) continue;
+    ASSIGN_OR_RETURN(const bool exists, file_exists(path));
+    if (!exists) continue;
     ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxConfigFileBytes));
     ASSIGN_OR_RETURN(Json root, guarded<Json>(path, [&] { return parse_object(text); }));
     if (name == file) return Found{std::move(root), path};

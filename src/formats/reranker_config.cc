@@ -1,10 +1,10 @@
 #include "formats/reranker_config.h"
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/json.h"
 #include "formats/json_file.h"
+#include "formats/mapped_file.h"
 
 namespace millrace {
 namespace {
@@ -46,7 +46,8 @@ Result<std::optional<RerankerConfig>> read_classifier_tokens(const Json& tokens)
 // "sentence_transformers.cross_encoder.modules.logit_score.LogitScore", with the tokens in its folder.
 Result<std::optional<RerankerConfig>> read_modules(const std::string& dir) {
   const std::string path = dir + "/modules.json";
-  if (!std::filesystem::exists(path)) return std::optional<RerankerConfig>();
+  ASSIGN_OR_RETURN(const bool found, file_exists(path));
+  if (!found) return std::optional<RerankerConfig>();
   ASSIGN_OR_RETURN(const Json modules, read_json_file(path, kMaxFileBytes));
   for (const Json& module : modules.is_array() ? modules : Json::array()) {
     std::string type, folder;
@@ -75,7 +76,8 @@ Result<std::optional<RerankerConfig>> read_modules(const std::string& dir) {
 
 Result<std::optional<RerankerConfig>> read_reranker_config(const std::string& model_dir) {
   const std::string path = model_dir + "/config.json";
-  if (!std::filesystem::exists(path)) return std::optional<RerankerConfig>();
+  ASSIGN_OR_RETURN(const bool found, file_exists(path));
+  if (!found) return std::optional<RerankerConfig>();
   ASSIGN_OR_RETURN(const Json config, read_json_file(path, kMaxFileBytes));
   if (!config.is_object()) return std::optional<RerankerConfig>();
   if (const Json* tokens = json_find(config, "classifier_from_token")) return read_classifier_tokens(*tokens);

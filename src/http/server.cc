@@ -69,6 +69,7 @@ class Server::Impl {
   DetachedExchanges detached;
   uint16_t port = 0;
   std::string url;
+  bool is_local = true;
 
  private:
   Status resolve(tcp::endpoint& endpoint);
@@ -109,6 +110,8 @@ Status Server::Impl::resolve(tcp::endpoint& endpoint) {
   const ServerOptions& options = context.options;
   error_code ec;
   std::string host = without_brackets(options.host);
+  // The resolver would take it for all addresses.
+  if (host.empty()) return invalid_argument("host is ''; wanted an IP address or a name of this machine");
   asio::ip::address address = asio::ip::make_address(host, ec);
   if (!ec) {
     endpoint = {address, options.port};
@@ -148,8 +151,11 @@ Status Server::Impl::bind(const tcp::endpoint& endpoint) {
     return error(StatusCode::kPermissionDenied, "no permission to listen on {}:{}; ports below 1024 need root",
                  options.host, options.port);
   }
-  return invalid_argument("cannot listen on {}:{}: {}; wanted an address of this machine", options.host, options.port,
-                          ec.message());
+  // An address may come later, as at boot.
+  const bool later = ec == boost::system::errc::address_not_available;
+  return error(later ? StatusCode::kUnavailable : StatusCode::kInvalidArgument,
+               "cannot listen on {}:{}: {}; wanted an address of this machine", options.host, options.port,
+               ec.message());
 }
 
 // Beside the address of bind().
@@ -177,7 +183,8 @@ Status Server::Impl::start() {
   RETURN_IF_ERROR(bind_unix());
   port = has_tcp ? acceptor_.local_endpoint().port() : 0;
   url = has_tcp ? "http://" + format_endpoint({endpoint.address(), port}) : "unix:" + context.options.unix_socket;
-  context.gate.emplace(context.options, !has_tcp || endpoint.address().is_loopback());
+  is_local = !has_tcp || endpoint.address().is_loopback();
+  context.gate.emplace(context.options, is_local);
   work_.emplace(io_.get_executor());
   accepting_ = true;
   if (has_tcp) asio::co_spawn(io_, accept_loop(acceptor_, accept_pause_), asio::detached);
@@ -337,6 +344,7 @@ void Server::add_route(Route route) { impl_->context.router.add(std::move(route)
 Status Server::start() { return impl_->start(); }
 uint16_t Server::port() const { return impl_->port; }
 std::string Server::url() const { return impl_->url; }
+bool Server::is_local() const { return impl_->is_local; }
 void Server::stop_accepting() { impl_->stop_accepting(); }
 bool Server::drain(std::chrono::milliseconds timeout) { return impl_->drain(timeout); }
 void Server::stop() { impl_->stop(); }

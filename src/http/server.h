@@ -114,6 +114,8 @@ class Server {
   uint16_t port() const;
   // "http://127.0.0.1:30000", or "unix:/path" without TCP.
   std::string url() const;
+  // Only programs of this host reach it; valid after start().
+  bool is_local() const;
 
   // Closes the listening socket and idle connections; busy ones close after their response. Any thread, idempotent.
   void stop_accepting();

@@ -101,7 +101,8 @@ class RowConverter {
 
 class Quantizer {
  public:
-  Quantizer(const QuantizeOptions& options, const TargetType& type) : options_(options), type_(type) {}
+  Quantizer(const QuantizeOptions& options, const TargetType& type, const QuantizeProgress& progress)
+      : options_(options), type_(type), progress_(progress) {}
   Status run();
 
  private:
@@ -113,9 +114,12 @@ class Quantizer {
   Status copy_text();
   Status write_ids(const TokenizerTables& tables);
   Status write_item(const Item& item);
+  Status add_read(uint64_t bytes);
 
   const QuantizeOptions& options_;
   const TargetType& type_;
+  const QuantizeProgress& progress_;
+  uint64_t done_ = 0, total_ = 0;  // bytes of the tensors to write, as they are read
   ModelDir dir_;
   std::optional<GgufModel> gguf_;
   std::shared_ptr<WeightStore> store_;
@@ -259,6 +263,14 @@ Status Quantizer::write_text() {
   return ok_status();
 }
 
+// Between two calls of the progress a large matrix has kChunkBytes.
+Status Quantizer::add_read(uint64_t bytes) {
+  const bool due = done_ / kChunkBytes != (done_ + bytes) / kChunkBytes || done_ + bytes == total_;
+  done_ += bytes;
+  if (!due || progress_(done_, total_)) return ok_status();
+  return error(StatusCode::kCancelled, "stopped; nothing is left behind");
+}
+
 Status Quantizer::write_item(const Item& item) {
   for (const std::string& source : item.sources) {
     ASSIGN_OR_RETURN(const TensorView view, store_->get_any(source));
@@ -271,6 +283,7 @@ Status Quantizer::write_item(const Item& item) {
       const int64_t inside = row % head;
       const int64_t from = item.rope_heads > 0 ? row - inside + (inside % 2) * (head / 2) + inside / 2 : row;
       RETURN_IF_ERROR(converter.row(from));
+      RETURN_IF_ERROR(add_read(storage_bytes(view.dtype, matrix ? view.shape[1] : 1)));
     }
     RETURN_IF_ERROR(converter.flush());
     store_->release(source);
@@ -285,6 +298,12 @@ Status Quantizer::run() {
   RETURN_IF_ERROR(plan());
   RETURN_IF_ERROR(writer_.begin(options_.output,
                                 options_.overwrite ? GgufWriter::Existing::kReplace : GgufWriter::Existing::kKeep));
+  for (const Item& item : items_) {
+    for (const std::string& source : item.sources) {
+      ASSIGN_OR_RETURN(const TensorView view, store_->get_any(source));
+      total_ += storage_bytes(view.dtype, view.shape.elements());
+    }
+  }
   for (const Item& item : items_) RETURN_IF_ERROR(write_item(item));
   if (dir_.config.rope.type == RopeType::kLlama3) {
     const std::vector<float> factors = llama3_rope_factors(dir_.config.rope, dir_.config.head_dim);
@@ -296,7 +315,7 @@ Status Quantizer::run() {
 
 }  // namespace
 
-Status quantize_model(const QuantizeOptions& options) {
+Status quantize_model(const QuantizeOptions& options, const QuantizeProgress& progress) {
   if (!options.output.ends_with(".gguf")) {
     return invalid_argument("output is {}; wanted a name that ends with .gguf", options.output);
   }
@@ -304,7 +323,7 @@ Status quantize_model(const QuantizeOptions& options) {
   if (!options.overwrite && ::stat(options.output.c_str(), &info) == 0) {
     return error(StatusCode::kConflict, "{}: is there already; wanted a new name, or --overwrite", options.output);
   }
-  return Quantizer(options, target_of(options.type)).run();
+  return Quantizer(options, target_of(options.type), progress).run();
 }
 
 }  // namespace millrace

@@ -144,11 +144,16 @@ void sweep_dead(const std::string& root) {
   }
 }
 
+// nullptr: there is none of this user.
+const char* runtime_dir() {
+  const char* runtime = environment("XDG_RUNTIME_DIR");
+  return runtime != nullptr && is_folder_of_user(runtime) ? runtime : nullptr;
+}
+
 }  // namespace
 
 std::string RunDir::root_folder() {
-  const char* runtime = environment("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && is_folder_of_user(runtime)) return std::string(runtime) + "/millrace";
+  if (const char* runtime = runtime_dir(); runtime != nullptr) return std::string(runtime) + "/millrace";
   const char* temporary = environment("TMPDIR");
   return fmt::format("{}/millrace-{}", temporary != nullptr ? temporary : "/tmp", ::geteuid());
 }
@@ -158,8 +163,12 @@ Result<RunDir> RunDir::create() {
   const std::string pattern = root + "/" + std::string(kPrefix) + "XXXXXX";
   // Found here, with what to do, and not when the longest socket name fails to bind.
   if (pattern.size() > kMaxPathBytes) {
-    return invalid_argument("the run folder's path {} has {} bytes; wanted at most {}. Set TMPDIR to a shorter path",
-                            pattern, pattern.size(), kMaxPathBytes);
+    return invalid_argument("the run folder's path {} has {} bytes; wanted at most {}. Set {} to a shorter path",
+                            pattern, pattern.size(), kMaxPathBytes,
+                            runtime_dir() != nullptr ? "XDG_RUNTIME_DIR" : "TMPDIR");
+  }
+  if (!root.starts_with('/')) {
+    return invalid_argument("the run folder is {}, which TMPDIR sets; wanted a path that begins with '/'", root);
   }
   sweep_dead(root);
   std::string path;

@@ -140,7 +140,7 @@ def test_an_argument_displaces_what_it_excludes(tmp_path):
 @pytest.mark.parametrize("text,words", [
     ("thread: 2\n", [":1:", "'thread'", "'threads'"]), ("threads: 2\nkv_gib: 1\n", [":2:", "'kv_gib'", "'kv-gib'"]), ("chat:\n  temperatur: 1\n", [":2:", "'temperatur'", "'temperature'", "chat"]),
     ("threads: 999\n", [":1:", "'999'", "256"]), ("threads: [\n", [":"]), ("- threads\n", ["map"]), ("threads:\n", [":1:", "'threads'"]), ("threads: 1\nthreads: 2\n", [":2:", "twice"]),
-    ("chta:\n  temperature: 1\n", ["'chta'", "'chat'"]), ("threads: {a: 1}\n", ["'threads'"]), ("config: other.yaml\n", ["'config'"])])
+    ("chta:\n  temperature: 1\n", ["'chta'", "'chat'"]), ("threads: {a: 1}\n", ["'threads'"]), ("config: other.yaml\n", ["'config'"]), ("threads: 1\n---\nthreads: 2\n", ["second document"])])
 def test_a_file_with_a_fault_is_refused_by_line_and_name(tmp_path, text, words):
     file = tmp_path / "millrace.yaml"
     file.write_text(text)
@@ -156,6 +156,30 @@ def test_a_variable_with_a_fault_is_named():
     assert code == 2 and "MILLRACE_PREFIX_CACHE" in err
     code, _, err = run("serve", DEMO, "--config", "/nonexistent.yaml")
     assert code == 2 and "/nonexistent.yaml" in err
+
+
+@pytest.mark.parametrize("arguments,words", [
+    (["serve", DEMO, "--host", ""], ["host is ''"]), (["serve", DEMO, "--split", "9,9"], ["--split", "without --pp"]),
+    (["bench", "serve", "--trace", "x"], ["--trace has no use", "--workload trace"]), (["bench", "serve", "--groups", "7"], ["--groups", "shared-prefix"]),
+    (["bench", "serve", "--workload", "trace", "--trace", "x", "--prefix-tokens", "7"], ["--prefix-tokens"])])
+def test_what_would_be_ignored_is_refused(arguments, words):
+    code, _, err = run(*arguments)
+    assert code == 2 and all(word in err for word in words), err
+
+
+def test_a_model_that_cannot_be_looked_at_is_named_with_the_reason(tmp_path):
+    loop = tmp_path / "config.json"
+    loop.symlink_to(loop)
+    for path, reason in ((tmp_path, "symbolic links"), (loop, "symbolic links"), (tmp_path / ("x" * 300), "too long")):
+        for command in ("serve", "inspect"):
+            code, _, err = run(command, path)
+            assert code == 2 and reason in err and str(path)[:200] in err, err
+
+
+def test_a_port_that_is_taken_may_be_free_later():
+    with Server() as server:
+        code, _, err = run("serve", DEMO, "--port", server.port)
+        assert code == 1 and "already in use" in err
 
 
 def test_variables_and_files_serve_other_commands_too(tmp_path):
@@ -175,6 +199,23 @@ def test_an_option_that_needs_another_finds_it_in_any_source():
     # The model takes text only, and the server says so of the option that came by the environment.
     code, _, err = run("serve", DEMO, "--media-allow-private-networks", env={"MILLRACE_MEDIA_ALLOWED_DOMAINS": "a.example"})
     assert code == 2 and "takes text only" in err
+
+
+# ---- what is printed -----------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("arguments", [["--help"], ["inspect", DEMO], ["serve", "--help"]])
+def test_what_cannot_be_printed_is_a_failure(arguments):
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([program(), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=CLEAN)
+    assert result.returncode == 1 and "standard output" in result.stderr, result.stderr
+
+
+def test_closed_streams_are_no_place_for_files(tmp_path):
+    """A file that gets the number of standard error would have the progress in it."""
+    closed = ["sh", "-c", 'exec "$0" "$@" >&- 2>&- <&-', program()]
+    assert subprocess.run([*closed, "split", str(DEMO), "--pp", "2", "--out", str(tmp_path / "shards")], timeout=WAIT_S, env=CLEAN).returncode == 0
+    code, out, err = run("inspect", tmp_path / "shards" / "0")
+    assert code == 0 and "layers" in out, err
 
 
 # ---- the log -------------------------------------------------------------------------------------------------------

@@ -84,6 +84,13 @@ def test_manifests_have_fields_and_types_of_the_kubernetes_api():
         assert problem["name"] == document["metadata"]["name"] and word in problem["problem"], problem
 
 
+def test_no_variable_of_a_service_is_an_option():
+    """Kubernetes would set MILLRACE_PORT to an address in each pod beside a Service "millrace"."""
+    for path in MANIFESTS:
+        for _, pod in pods(path):
+            assert pod["spec"]["enableServiceLinks"] is False, path
+
+
 def test_names_of_manifests_are_those_that_kubernetes_takes():
     label = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
     for path in MANIFESTS:

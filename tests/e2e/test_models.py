@@ -215,6 +215,18 @@ def test_a_running_request_ends_well_when_its_model_is_unloaded(folder):
         wait_until(lambda: states(server)["tiny"] == "unloaded", "unloaded model")
 
 
+def test_a_second_signal_ends_running_requests_with_an_error(folder):
+    with serve(folder, "--drain-timeout-s", str(WAIT_S)) as server:
+        stream = server.stream("/v1/chat/completions", {**LONG, "model": "tiny", "max_tokens": 900})
+        next(stream)
+        server.process.send_signal(signal.SIGTERM)
+        wait_until(lambda: "stopping when" in server.output(), "a drain")
+        server.process.send_signal(signal.SIGTERM)
+        last = list(stream)[-1]
+        assert last == "[DONE]" or "error" in json.loads(last), last  # on a fast machine it is through
+        assert server.process.wait(WAIT_S) == 0
+
+
 def test_an_idle_model_is_unloaded_and_loaded_again(folder):
     with serve(folder, "--model-ttl", "1") as server:
         text_of(ask(server, "tiny"))
@@ -355,6 +367,16 @@ def test_names_of_their_own():
 
 
 # ---- options of their own ------------------------------------------------------------------------------------------
+
+def test_options_of_pictures_and_videos_cost_a_model_of_text_nothing(folder, tmp_path):
+    with serve(folder, "--media-root", str(tmp_path), "--video-max-mib", "3") as server:
+        text_of(ask(server, "tiny"))
+    file = tmp_path / "models.yaml"
+    file.write_text(f"tiny:\n  media-root: {tmp_path}\n")
+    with serve(folder, "--models-file", str(file)) as server:
+        status, _, body = ask(server, "tiny")
+        assert status == 503 and "--media-root has no use" in body["error"]["message"], body
+
 
 def test_models_have_options_of_their_own(folder, tmp_path):
     file = tmp_path / "models.yaml"

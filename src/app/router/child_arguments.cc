@@ -63,6 +63,9 @@ constexpr std::array kUnserved = {
     Unserved{"response-store-file", "each model has a process, and a file is of one"},
 };
 
+// Where one of all models has no use for it, the others may have.
+bool is_of_media(std::string_view name) { return name.starts_with("media-") || name.starts_with("video-"); }
+
 bool is_of_router(std::string_view name) {
   return std::find(kRouterOptions.begin(), kRouterOptions.end(), name) != kRouterOptions.end();
 }
@@ -115,6 +118,12 @@ std::vector<std::string> arguments_of_model(std::vector<std::string> general, co
     return std::any_of(special.begin(), special.end(),
                        [&](const std::string& each) { return option_of(each) == option_of(argument); });
   });
+  std::vector<std::string> names;
+  for (const std::string& argument : general) {
+    const std::string name = option_of(argument).substr(2);
+    if (is_of_media(name) && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+  }
+  for (const std::string& name : names) general.push_back("--if-of-use=" + name);
   general.insert(general.end(), special.begin(), special.end());
   return general;
 }

@@ -20,7 +20,8 @@ std::vector<std::string> child_arguments(const CLI::App& command);
 std::vector<std::string> options_of_one_model();
 // Whether `serve` takes them: "--kv-gib=2". kInvalidArgument names what it does not take.
 Status check_model_arguments(std::vector<std::string> arguments);
-// Those of all models, but for the options that one has for itself; then these.
+// Those of all models, but for the options that one has for itself; then these. Options of pictures, audio and videos
+// that are of all models are no error where this one takes none.
 std::vector<std::string> arguments_of_model(std::vector<std::string> general, const std::vector<std::string>& special);
 
 // kInvalidArgument names an option that has no use with several models, or only with one.

@@ -399,4 +399,11 @@ void ModelPool::shut_down() {
   for (const auto& call : calls) call();
 }
 
+void ModelPool::interrupt() {
+  const std::lock_guard lock(mutex_);
+  for (const SlotPtr& slot : slots_) {
+    if (slot->process) slot->process->interrupt();
+  }
+}
+
 }  // namespace millrace

@@ -14,8 +14,8 @@
 // A deterministic state machine: tick() is given the time, processes are made by a function.
 //
 // Invariants: each acquire() ends in one call of its callback; every Use that was handed out is counted until it is
-// gone. Thread safety: all functions from any thread, but tick() and shut_down(): from the one that owns the processes.
-// Callbacks run on the thread of acquire() or of tick(), without a lock.
+// gone. Thread safety: all functions from any thread, but tick(), shut_down() and interrupt(): from the one that owns
+// the processes. Callbacks run on the thread of acquire() or of tick(), without a lock.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +43,7 @@ class ModelProcess {
   virtual ~ModelProcess() = default;  // ends it by force where it is left
   virtual State poll() = 0;
   virtual void terminate() = 0;  // it ends when what it runs is done
+  virtual void interrupt() = 0;  // after terminate(): what it runs gets an error now
   virtual std::string socket() const = 0;
   virtual std::string error() const = 0;  // after kEnded: why
 };
@@ -115,6 +116,8 @@ class ModelPool {
   void tick(int64_t now_ms);
   // No more models: what waits gets kUnavailable, all processes are asked to end.
   void shut_down();
+  // After shut_down(): what still runs gets an error.
+  void interrupt();
   bool has_processes() const;
 
  private:

@@ -22,6 +22,7 @@ class FakeProcess : public ModelProcess {
   FakeProcess(Fake& fake, std::string socket) : fake_(fake), socket_(std::move(socket)) {}
   State poll() override { return fake_.state; }
   void terminate() override { fake_.terminated = true; }
+  void interrupt() override {}
   std::string socket() const override { return socket_; }
   std::string error() const override { return fake_.error; }
 

@@ -47,6 +47,8 @@ big:
   EXPECT_EQ(models_[1].ttl_s, 60);
   EXPECT_EQ(arguments_of_model({"--kv-gib=8", "--threads=3"}, models_[0].arguments),
             (std::vector<std::string>{"--threads=3", "--kv-gib=2", "--quantize=q8_0"}));
+  EXPECT_EQ(arguments_of_model({"--media-root=/a", "--video-max-mib=3"}, {"--media-root=/b"}),
+            (std::vector<std::string>{"--video-max-mib=3", "--if-of-use=video-max-mib", "--media-root=/b"}));
 }
 
 TEST_F(ModelsFileTest, WhatIsWrongIsNamedWithItsLine) {

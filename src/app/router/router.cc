@@ -51,6 +51,7 @@ class ServedProcess : public ModelProcess {
     return State::kEnded;
   }
   void terminate() override { server_->terminate(); }
+  void interrupt() override { server_->interrupt(); }
   std::string socket() const override { return server_->socket(); }
   std::string error() const override { return server_->how(); }
 
@@ -124,7 +125,9 @@ class Router {
     routes_.add();
     pulls_.add();
     RETURN_IF_ERROR(forwarder_.start());
-    return server_.start();
+    RETURN_IF_ERROR(server_.start());
+    warn_of_open_server(options_, server_);
+    return ok_status();
   }
   std::string url() const { return local_url(options_, server_); }
   std::size_t models() const { return pool_.models()->size(); }
@@ -139,13 +142,16 @@ class Router {
     }
   }
 
-  // What runs may end within the limit, or until a second signal; what waits or comes gets a 503.
+  // What runs may end within the limit, or until a second signal, at which it gets an error; what waits or comes gets a
+  // 503. A third signal waits for nothing.
   void stop(const sigset_t& signals) {
     pulls_.stop();
     pool_.shut_down();
-    while (pool_.has_processes()) {
+    for (int more = 0; pool_.has_processes();) {
       pool_.tick(monotonic_ms());
-      if (stop_signal(signals)) break;
+      if (!stop_signal(signals)) continue;
+      if (++more == 2) break;
+      pool_.interrupt();
     }
     server_.drain(kLastWordsMs);
     server_.stop();
@@ -210,8 +216,7 @@ int run_router(const ServeOptions& options, const sigset_t& signals) {
   if (!connections.ok()) return print_error(connections.status()), kExitBadInput;
   ShutdownWatchdog end(signals, [] {});
   Router router(options, std::move(models).value(), *connections);
-  if (Status status = router.start(); !status.ok()) return print_error(status), kExitBadInput;
-  warn_of_open_server(options);
+  if (Status status = router.start(); !status.ok()) return print_error(status), exit_code_of(status);
   print_banner(router, options);
   router.run(signals);
   std::fprintf(

@@ -1,7 +1,6 @@
 #include "stages/speech/speech_config.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -58,7 +57,8 @@ auto turns_and_voices(const TalkerConfig& c) {
 Result<std::optional<SpeechConfig>> read_speech_config(const ModelOptions& options) {
   if (options.speech == "off" || options.model.empty()) return std::optional<SpeechConfig>();
   const std::string path = options.model + "/config.json";
-  if (!std::filesystem::exists(path)) return std::optional<SpeechConfig>();
+  ASSIGN_OR_RETURN(const bool found, file_exists(path));
+  if (!found) return std::optional<SpeechConfig>();
   ASSIGN_OR_RETURN(const std::string text, read_small_file(path, kMaxConfigBytes));
   ASSIGN_OR_RETURN(const bool any, speaks(text, path));
   if (!any) return std::optional<SpeechConfig>();
