@@ -119,11 +119,13 @@ Status decode_frames(std::span<const uint8_t> bytes, std::span<const int64_t> in
   std::vector<std::string> arguments = command(std::move(program));
   std::string chosen;
   for (const int64_t index : indices) chosen += fmt::format("{}eq(n\\,{})", chosen.empty() ? "" : "+", index);
-  add(arguments, {"-nostdin", "-i", kChildInput, "-map", "0:v:0", "-vf"});
-  arguments.push_back("select=" + chosen);
+  // A frame of another size would make the filters anew, which count from 0 again: they stay, and scale it to the
+  // first.
+  add(arguments, {"-nostdin", "-reinit_filter", "0", "-i", kChildInput, "-map", "0:v:0", "-vf"});
+  arguments.push_back("select=" + chosen + ",scale=iw:ih");
   add(arguments, {"-vsync", "passthrough", "-frames:v"});
   arguments.push_back(std::to_string(indices.size()));
-  add(arguments, {"-f", "image2pipe", "-c:v", "ppm", "pipe:1"});
+  add(arguments, {"-f", "image2pipe", "-c:v", "ppm", "-pix_fmt", "rgb24", "pipe:1"});
   PpmStream frames(limits.pixels);
   std::size_t count = 0;
   const auto counted = [&](Image image) {

@@ -1,5 +1,6 @@
-"""Writes tests/golden/media/video/rising.{mp4,gif,webm} and turned.mp4: eleven frames of 64 x 48 pixels, four a second, the same in each; the first
-two without loss. turned.mp4 has sound and is shown turned by a quarter.
+"""Writes tests/golden/media/video/rising.{mp4,gif,webm}, turned.mp4, deep.mp4 and resized.webm: eleven frames of 64 x 48 pixels, four a second, the
+same in each; the first two without loss. turned.mp4 has sound and is shown turned by a quarter; deep.mp4 has 10 bits a sample; the frames of
+resized.webm have 96 x 72 pixels from the sixth on.
 
 Run from the repository's root with Debian 12's ffmpeg:
     python3 tests/oracles/media_video_files.py
@@ -34,6 +35,15 @@ if __name__ == "__main__":
     turn = ["-c", "copy", "-metadata:s:v:0", "rotate=90", "-bitexact", str(OUT / "turned.mp4")]
     subprocess.run(["ffmpeg", "-v", "error", "-y", "-i", str(OUT / "still.mp4"), *turn], check=True)
     (OUT / "still.mp4").unlink()
+    ffmpeg("deep.mp4", "-c:v", "libx264", "-pix_fmt", "yuv420p10le")
+    parts = {"begin.webm": "trim=end_frame=5", "rest.webm": "trim=start_frame=5,setpts=PTS-STARTPTS,scale=96:72"}
+    for name, cut in parts.items():
+        ffmpeg(name, "-vf", cut, "-c:v", "libvpx-vp9", "-b:v", "200k", "-pix_fmt", "yuv420p")
+    (OUT / "parts.txt").write_text("".join(f"file {name}\n" for name in parts))
+    joined = ["-f", "concat", "-i", str(OUT / "parts.txt"), "-c", "copy", "-bitexact", str(OUT / "resized.webm")]
+    subprocess.run(["ffmpeg", "-v", "error", "-y", *joined], check=True)
+    for name in (*parts, "parts.txt"):
+        (OUT / name).unlink()
     for name in ("rising.mp4", "rising.gif"):
         back = subprocess.run(["ffmpeg", "-v", "error", "-i", str(OUT / name), "-vsync", "passthrough", "-f", "rawvideo", "-pix_fmt", "rgb24", "-"],
                               capture_output=True, check=True).stdout

@@ -47,4 +47,5 @@ for _ in range(150):
 sizes += [size(4, 32, 6432, 4096, 786432), size(4, 32, 6400, 4096, 786432), size(768, 1080, 1920, 4096, 25165824), size(1, 32, 32, 131072, 786432)]
 files = [dict(name=f"rising.{kind}", frames=11, fps=4, width=64, height=48) for kind in ("mp4", "gif", "webm")]
 files.append(dict(name="turned.mp4", frames=11, fps=4, width=48, height=64))
+files += [dict(name=name, frames=11, fps=4, width=64, height=48) for name in ("deep.mp4", "resized.webm")]
 OUT.write_text(json.dumps(dict(samples=samples, sizes=sizes, files=files)) + "\n")
