@@ -5,8 +5,8 @@
 // whose responder is one as any other: the engine's sinks need not know that it is no HTTP response.
 //
 // Thread safety: a WebSocket's functions from any thread. The handler's functions run on the io thread, and
-// on_message() on the bodies thread where the message is over Limits::inline_body_bytes. on_drain() may run meanwhile;
-// an on_close() that is due comes behind it, on the bodies thread.
+// on_message() on the bodies thread where the message and weight() are over Limits::inline_body_bytes. on_drain() may
+// run meanwhile; an on_close() that is due comes behind it, on the bodies thread.
 #pragma once
 
 #include <cstdint>
@@ -51,6 +51,8 @@ class WebSocketHandler {
   // The handshake is done.
   virtual void on_open() = 0;
   virtual void on_message(std::string text) = 0;
+  // Bytes beside the message's own that on_message() may go through. Any thread.
+  virtual std::size_t weight() const { return 0; }
   // The server accepts no more connections: close when what runs is done. Once.
   virtual void on_drain() = 0;
   // The connection is gone, and the client of each open stream with it. Nothing follows.

@@ -138,7 +138,7 @@ void WebSocketLink::on_read() {
 
 // The next message is read when the handler is done with this one.
 void WebSocketLink::handle(std::string text) {
-  if (text.size() <= context_.options.limits.inline_body_bytes) {
+  if (text.size() + handler_->weight() <= context_.options.limits.inline_body_bytes) {
     guarded([&] { handler_->on_message(std::move(text)); });
     return read_again();
   }

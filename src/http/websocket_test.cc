@@ -55,6 +55,8 @@ class TestHandler : public WebSocketHandler {
       in_message_ = false;
       return socket_->send("waited");
     }
+    if (text == "heavy") weight_ = std::size_t{1} << 20;
+    if (text == "heavy") return socket_->send("heavy");
     if (text == "close") return socket_->close(CloseCode::kNormal, "as asked");
     if (text == "throw") throw std::runtime_error("as asked");
     if (text.starts_with("echo ")) return socket_->send(text.substr(5));
@@ -72,6 +74,7 @@ class TestHandler : public WebSocketHandler {
     for (int i = 0; i < std::stoi(text); ++i) responder->write("line " + std::to_string(i) + "\n");
     responder->end("last\n");
   }
+  std::size_t weight() const override { return weight_; }
   void on_drain() override {
     seen_->note(seen_->drained);
     socket_->close(CloseCode::kStopping, "drained");
@@ -88,6 +91,7 @@ class TestHandler : public WebSocketHandler {
   std::shared_ptr<WebSocket> socket_;
   const bool streams_;
   std::atomic<bool> in_message_{false}, closed_{false};
+  std::atomic<std::size_t> weight_{0};
 };
 
 class WebSocketTest : public ::testing::Test {
@@ -167,6 +171,18 @@ TEST_F(WebSocketTest, ALargeMessageIsHandledAsideAndStillInItsTurn) {
   client.send("echo behind");
   EXPECT_EQ(client.read(), std::to_string(large.size()));
   EXPECT_EQ(client.read(), "behind");
+}
+
+TEST_F(WebSocketTest, AHandlerThatGoesThroughMuchIsCalledAside) {
+  start();
+  Client heavy(server->port()), other(server->port());
+  heavy.send("heavy");
+  EXPECT_EQ(heavy.read(), "heavy");
+  heavy.send("wait x");
+  seen->wait(seen->waiting, 1);
+  echo_often(other);  // the io thread waits for nothing
+  seen->note(seen->released);
+  EXPECT_EQ(heavy.read(), "waited");
 }
 
 TEST_F(WebSocketTest, NoMessageComesBehindTheClose) {

@@ -35,10 +35,15 @@ void add_function_item(const RealtimeItem& item, nlohmann::ordered_json& message
 
 }  // namespace
 
-std::size_t RealtimeItem::bytes() const {
+std::size_t RealtimeItem::text_bytes() const {
   std::size_t out = name.size() + call_id.size();
-  for (const RealtimePart& part : parts)
-    out += part.text.size() + (part.media ? part.media->media.bytes.bytes.size() : 0);
+  for (const RealtimePart& part : parts) out += part.text.size();
+  return out;
+}
+
+std::size_t RealtimeItem::bytes() const {
+  std::size_t out = text_bytes();
+  for (const RealtimePart& part : parts) out += part.media ? part.media->media.bytes.bytes.size() : 0;
   return out;
 }
 
@@ -68,6 +73,12 @@ nlohmann::ordered_json item_json(const RealtimeItem& item, const RealtimeDialect
 std::size_t Conversation::bytes() const {
   std::size_t out = 0;
   for (const RealtimeItem& item : items_) out += item.bytes();
+  return out;
+}
+
+std::size_t Conversation::text_bytes() const {
+  std::size_t out = 0;
+  for (const RealtimeItem& item : items_) out += item.text_bytes();
   return out;
 }
 

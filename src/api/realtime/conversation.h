@@ -36,6 +36,7 @@ struct RealtimeItem {
   std::string name, call_id;  // of a call; an output has the call's id
 
   std::size_t bytes() const;
+  std::size_t text_bytes() const;
   std::size_t media() const;
 };
 
@@ -55,6 +56,7 @@ class Conversation {
   std::string previous_of(const std::string& id) const;
   std::string last_id() const { return items_.empty() ? "" : items_.back().id; }
   std::size_t bytes() const;
+  std::size_t text_bytes() const;  // of these, all but pictures and audio
 
   // As the messages of a chat, with `instructions` as a system's before them. Parts that stand for media are
   // {"type": "audio"} and {"type": "image"}; `media` gets them in their sequence. Messages without a text are left out.

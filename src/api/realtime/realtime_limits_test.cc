@@ -145,6 +145,20 @@ TEST_F(RealtimeLimitsTest, AConversationIsBounded) {
   EXPECT_EQ(metric("realtime_bytes"), "33554432");
 }
 
+TEST_F(RealtimeLimitsTest, TheSettingsOfASessionAreBoundedAndCounted) {
+  auto session = open();
+  const auto update = [](std::size_t bytes) {
+    return R"({"type":"session.update","session":{"type":"realtime","chat_template_kwargs":{"a":")" +
+           std::string(bytes, 'x') + R"("}}})";
+  };
+  EXPECT_NE(session->refused(update(kMaxSettingsBytes))["message"].get<std::string>().find("wanted at most 1048576"),
+            std::string::npos);
+  EXPECT_EQ(metric("realtime_bytes"), "0");
+  session->send(update(1000));
+  session->expect("session.updated");
+  EXPECT_TRUE(eventually([&] { return std::stoi(metric("realtime_bytes")) > 1000; }));
+}
+
 TEST_F(RealtimeLimitsTest, AServerThatStopsEndsWhatRunsAndCloses) {
   auto idle = open();
   auto busy = open();

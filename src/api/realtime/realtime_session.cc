@@ -63,10 +63,11 @@ void RealtimeSession::on_open() {
   send(created);
 }
 
+// Read before the lock is taken, for which the io thread may wait at the end of a stream.
 void RealtimeSession::on_message(std::string text) {
+  const Result<Json> event = parse_body(text);
   std::lock_guard lock(mutex_);
   if (!socket_) return;
-  const Result<Json> event = parse_body(text);
   if (!event.ok()) return refuse(event.status(), "");
   const Json* type = json_find(*event, "type");
   if (type && (*type == "session.update" || *type == "response.create")) text_ = std::move(text);
@@ -97,6 +98,11 @@ Status RealtimeSession::handle(const Json& event) {
   return error(StatusCode::kUnsupported, "type is '{}'; wanted one of {}", type.substr(0, kShownBytes), known);
 }
 
+void RealtimeSession::count_bytes() {
+  share_->set(conversation_.bytes() + input_.bytes() + config_bytes_);
+  text_bytes_.store(conversation_.text_bytes() + config_bytes_, std::memory_order_relaxed);
+}
+
 void RealtimeSession::refuse(const Status& why, const std::string& client_event) {
   ApiError error = field_error(why);
   if (!error_code_.empty()) error.code = error_code_;
@@ -110,11 +116,14 @@ Status RealtimeSession::update(const Json& event) {
   const ModelFacts& model = context_.engine.model();
   SessionConfig changed = config_;
   RETURN_IF_ERROR(update_session(*session, ordered_event()["session"], client_.dialect, model, client_.model, changed));
+  RETURN_IF_ERROR(share_->check(changed.bytes()));
   if (changed.turn_detection != config_.turn_detection) input_.detect(changed.turn_detection);
   config_ = std::move(changed);
+  config_bytes_ = config_.bytes();
   nlohmann::ordered_json updated = server_event("session.updated");
   updated["session"] = session_json(config_, client_.dialect, model, id_, client_.model);
   send(updated);
+  answer_waiting_turn();  // without detection no speech is open
   return ok_status();
 }
 

@@ -9,7 +9,9 @@
 // Invariants: at most one response and one transcript are under way; a turn that ends meanwhile is answered after it.
 #pragma once
 
+#include <atomic>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -39,6 +41,7 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
 
   void on_open() override;
   void on_message(std::string text) override;
+  std::size_t weight() const override { return text_bytes_.load(std::memory_order_relaxed); }
   void on_drain() override;
   void on_close() override;
 
@@ -62,7 +65,7 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
   void send(const nlohmann::ordered_json& event) { socket_->send(event_text(event)); }
   static std::string event_text(const nlohmann::ordered_json& event);
   void refuse(const Status& why, const std::string& client_event);
-  void count_bytes() { share_->set(conversation_.bytes() + input_.bytes()); }
+  void count_bytes();
 
   // realtime_turns.cc
   Status append_audio(const Json& event);
@@ -76,6 +79,8 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
   void cancel(const char* reason);
   void keep_answer();
   void answer_turn();
+  void answer_waiting_turn();
+  std::function<void()> at_end(std::function<void(RealtimeSession&)> end);
   void end_response();
   void transcribe();
   void end_transcript(const std::shared_ptr<Transcript>& transcript);
@@ -83,12 +88,14 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
   ApiContext& context_;
   const Client client_;
   const std::string id_, conversation_id_;
+  std::atomic<std::size_t> text_bytes_{0};  // that a response is made of: the conversation's texts and the settings
 
   std::mutex mutex_;  // guards what follows
   std::shared_ptr<http::WebSocket> socket_;
   std::unique_ptr<SessionShare> share_;
   std::string text_;  // of the event under way
   SessionConfig config_;
+  std::size_t config_bytes_ = 0;  // of it, as JSON
   Conversation conversation_;
   InputAudio input_;
   std::string turn_id_;     // the id that the item of the turn under way will have
@@ -97,7 +104,7 @@ class RealtimeSession : public http::WebSocketHandler, public std::enable_shared
   std::weak_ptr<Reply> reply_;
   std::deque<std::string> untranscribed_;   // ids of items of the conversation
   std::shared_ptr<Transcript> transcript_;  // that is made; one at a time
-  bool turn_waits_ = false;                 // a turn ended while a response was under way
+  bool turn_waits_ = false;                 // a turn ended while a response was under way; speech may have begun anew
   bool draining_ = false;
 };
 

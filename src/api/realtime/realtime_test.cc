@@ -252,6 +252,27 @@ TEST_F(RealtimeTest, ADetectedTurnIsAnswered) {
   EXPECT_EQ(chat(1).media->size(), 2u);
 }
 
+TEST_F(RealtimeTest, NoAnswerBeginsOverSpeech) {
+  take_audio();
+  auto session = open();
+  session->send(append(sound(400, 0) + sound(500, 0.3) + sound(600, 0)));
+  while (session->next().value("type", "") != "response.created") continue;
+  wait_submitted(1);
+  engine_.accept(0);
+  // A turn that interrupts it, and the begin of another, before the response has ended.
+  session->send(append(sound(500, 0.3) + sound(600, 0) + sound(500, 0.3)));
+  for (int begins = 0, ends = 0; begins < 2 || ends < 1;) {
+    const std::string type = session->next().value("type", "");
+    begins += type == "input_audio_buffer.speech_started";
+    ends += type == "response.done";
+  }
+  session->send(append(sound(600, 0)));
+  session->expect("input_audio_buffer.speech_stopped");
+  while (session->next().value("type", "") != "response.created") continue;
+  wait_submitted(2);
+  EXPECT_EQ(chat(1).media->size(), 3u);
+}
+
 TEST_F(RealtimeTest, WithoutDetectionTheClientCommits) {
   take_audio();
   auto session = open();

@@ -54,6 +54,7 @@ Status RealtimeSession::on_turn(const InputAudio::Event& event) {
     turn_waits_ = true;
     return ok_status();
   }
+  turn_waits_ = false;
   return respond({.config = config_});
 }
 
@@ -94,12 +95,22 @@ void RealtimeSession::transcribe() {
       transcript_.reset();
       continue;
     }
-    auto stream = socket_->open_stream(client_.label, [weak = weak_from_this(), transcript = transcript_] {
-      if (const auto self = weak.lock()) self->end_transcript(transcript);
-    });
+    auto stream = socket_->open_stream(client_.label, at_end([transcript = transcript_](RealtimeSession& session) {
+                                         session.end_transcript(transcript);
+                                       }));
     auto reply = std::make_shared<Reply>(context_, std::move(stream), std::move(format), ReplyOptions{.stream = true});
     reply->start(std::move(*requests), {{make_id("transcription-"), 0, 1}});
   }
+}
+
+// A turn that waits is answered then: with a long conversation not on the io thread, which all clients share.
+std::function<void()> RealtimeSession::at_end(std::function<void(RealtimeSession&)> end) {
+  return [weak = weak_from_this(), &server = context_.server, end = std::move(end)] {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (self->weight() <= kMaxInlineRealtimeBytes) return end(*self);
+    server.post_aside([self, end] { end(*self); });
+  };
 }
 
 void RealtimeSession::end_transcript(const std::shared_ptr<Transcript>& transcript) {
@@ -131,6 +142,7 @@ Status RealtimeSession::clear_audio(const Json& event) {
   input_.clear();
   turn_id_.clear();
   send(server_event("input_audio_buffer.cleared"));
+  answer_waiting_turn();
   return ok_status();
 }
 
@@ -173,9 +185,7 @@ Status RealtimeSession::respond(ResponseFields fields) {
   created["response"] = answer_->json(nullptr, nullptr);
   send(created);
   const ReplyOptions options{.stream = true};
-  auto stream = socket_->open_stream(client_.label, [weak = weak_from_this()] {
-    if (const auto self = weak.lock()) self->end_response();
-  });
+  auto stream = socket_->open_stream(client_.label, at_end([](RealtimeSession& session) { session.end_response(); }));
   auto reply =
       std::make_shared<Reply>(context_, std::move(stream), std::make_unique<RealtimeFormat>(answer_, model), options);
   reply_ = reply;
@@ -214,7 +224,7 @@ void RealtimeSession::end_response() {
   reply_.reset();
   if (draining_ && !transcript_) return socket_->close(http::CloseCode::kStopping, "the server stops");
   if (draining_) return;
-  if (std::exchange(turn_waits_, false)) answer_turn();
+  answer_waiting_turn();
   count_bytes();
 }
 
@@ -235,6 +245,14 @@ void RealtimeSession::keep_answer() {
     if (Status status = conversation_.add(answer_->items[i], previous); !status.ok()) return refuse(status, "");
     previous = id;
   }
+}
+
+// Over speech that would have interrupted it no answer begins: the end of that turn is answered, for both.
+void RealtimeSession::answer_waiting_turn() {
+  if (!turn_waits_ || answer_) return;
+  if (config_.turn_detection && config_.turn_detection->interrupt_response && input_.speaks()) return;
+  turn_waits_ = false;
+  answer_turn();
 }
 
 void RealtimeSession::answer_turn() {

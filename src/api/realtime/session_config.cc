@@ -135,6 +135,10 @@ Status read_shared(const Json& object, const nlohmann::ordered_json& ordered, co
   for (std::string_view key : kSampling) {
     if (const Json* value = json_find(object, key)) config.sampling[std::string(key)] = *value;
   }
+  if (const std::size_t bytes = config.settings_bytes(); bytes > kMaxSettingsBytes) {
+    return invalid_argument("{}: its tools and sampling fields have {} bytes; wanted at most {}", where, bytes,
+                            kMaxSettingsBytes);
+  }
   // A probe: a wrong value is refused here, not by the first response.
   const auto probe = read_sampling(Json(config.sampling), model, kOpenAiDialect);
   if (!probe.ok()) return Status(probe.status().code(), member_name(where, probe.status().message()));

@@ -29,6 +29,8 @@ struct SessionConfig {
   // Functions that the model may call, as they came, with their keys in the client's sequence.
   nlohmann::ordered_json tools = nlohmann::ordered_json::array(), tool_choice = "auto";
 
+  std::size_t settings_bytes() const { return sampling.dump().size() + tools.dump().size(); }
+  std::size_t bytes() const { return instructions.size() + settings_bytes(); }
   bool calls() const { return !tools.empty() && tool_choice != "none"; }
 };
 
