@@ -199,6 +199,10 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
           {"torch_dtype", "\"float8_e4m3fn\"", kNo, {"float8_e4m3fn", "bfloat16"}},
           {"quantization_config", R"({"bits":4})", kNo, {"quantization_config"}},
           {"partial_rotary_factor", "0.5", kNo, {"partial_rotary_factor is 0.5"}},
+          {"is_causal", "false", kNo, {"is_causal is false", "wanted true"}},
+          {"is_causal", "0", kBad, {"is_causal is an integer"}},
+          {"model_type", "\"mistral\"", kBad, {"model_type is \"mistral\"", "\"llama\"", "LlamaForCausalLM"}},
+          {"model_type", "\"gpt2\"", kBad, {"model_type is \"gpt2\"", "\"llama\""}},
           {"layer_types",
            R"(["sliding_attention","full_attention","full_attention","full_attention"])",
            kNo,
@@ -209,10 +213,17 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
   json nameless = small_config();
   nameless.erase("architectures");
   EXPECT_TRUE(parse_model_config(nameless.dump(), "p").ok());
+  json untyped = small_config();
+  untyped.erase("model_type");
+  EXPECT_TRUE(parse_model_config(untyped.dump(), "p").ok());
+  json causal = small_config();
+  causal["is_causal"] = true;
+  EXPECT_TRUE(parse_model_config(causal.dump(), "p").ok());
   expect_refused({{"model_type", "\"gpt2\"", kNo, {"\"gpt2\"", all}}, {"model_type", "", kNo, {"missing", all}}},
                  nameless);
   json mistral = small_config();
   mistral["architectures"][0] = "MistralForCausalLM";
+  mistral["model_type"] = "mistral";
   expect_refused({{"layer_types",
                    R"(["sliding_attention","full_attention","full_attention","full_attention"])",
                    kNo,
@@ -224,6 +235,7 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
 TEST(ModelConfig, BadExpertsAreRefused) {
   json config = small_config();
   config["architectures"][0] = "Qwen3MoeForCausalLM";
+  config["model_type"] = "qwen3_moe";
   config["num_experts"] = 8;
   config["num_experts_per_tok"] = 2;
   ASSERT_TRUE(parse_model_config(config.dump(), "p").ok());
@@ -354,8 +366,8 @@ TEST(GenerationConfig, ReadsDefaultsAndFallsBackToTheModelsIds) {
   EXPECT_EQ(out->bos_token_id, 3);
   EXPECT_EQ(out->pad_token_id, 4);
   for (const std::string bad : {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.5})", R"({"top_k":-1})",
-                                R"({"min_p":2})", R"({"repetition_penalty":0})", R"({"repetition_penalty":2.1})", R"({"max_new_tokens":0})",
-                                R"({"eos_token_id":300})", R"({"do_sample":"yes"})", "[]"}) {
+                                R"({"min_p":2})", R"({"repetition_penalty":0})", R"({"repetition_penalty":2.1})",
+                                R"({"max_new_tokens":0})", R"({"eos_token_id":300})", R"({"do_sample":"yes"})", "[]"}) {
     const auto refused = parse_generation_config(bad, "dir/generation_config.json", *model);
     ASSERT_FALSE(refused.ok()) << bad;
     expect_message(refused.status().message(), {"dir/generation_config.json: ", "wanted"});
