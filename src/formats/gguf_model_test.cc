@@ -231,6 +231,7 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
   with_u32("tokenizer.ggml.eos_token_id", 40, bad, {"eos_token_id is 40"});
   with_f32("qwen3.rope.freq_base", std::numeric_limits<float>::quiet_NaN(), bad, {"qwen3.rope.freq_base is nan"});
   with_f32("general.sampling.top_p", 2, bad, {"top_p is 2"});
+  with_f32("general.sampling.temp", 3, bad, {"temperature is 3; wanted", "2"});
   for (const char* key : {"qwen3.embedding_length", "qwen3.context_length", "general.architecture"}) {
     Edited edited;
     edited.skip_key(key);

@@ -1,5 +1,7 @@
 #include "stages/generating/loading.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
@@ -353,6 +355,10 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   std::sort(components.eos_token_ids.begin(), components.eos_token_ids.end());
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
+  if (const auto& others = components.dir.generation.not_followed; !others.empty()) {
+    LOG_WARNING("{}/generation_config.json: {} not followed; a request sets what it wants itself (docs/api.md)", path,
+                fmt::join(others, ", "));
+  }
   components.facts = make_facts(options, served_name, components);
   // Of these two an error is no reason not to serve: it becomes the message of the endpoint that needs the file.
   if (const Result<PoolingConfig> pooling = read_pooling_config(path); pooling.ok()) {
