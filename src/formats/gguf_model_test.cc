@@ -245,6 +245,32 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
   expect_refused(half, no, {"blk.0.attn_k.bias"});
 }
 
+// As llama.cpp reads them: a factor without a type is of linear scaling, and 0 is none.
+TEST(GgufConfig, RopeScalingWithoutATypeIsLinear) {
+  const auto rope_of = [](Edited& edited) {
+    TempDir dir;
+    const auto opened = open_model_dir(edited.write(dir));
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    return opened.ok() ? opened->config.rope : RopeConfig();
+  };
+  for (const char* key : {"qwen3.rope.scaling.factor", "qwen3.rope.scale_linear"}) {
+    for (const float factor : {4.0f, 1.0f, 0.0f}) {
+      Edited edited;
+      edited.writer.add_f32(key, factor);
+      const RopeConfig rope = rope_of(edited);
+      EXPECT_EQ(rope.type, factor > 1 ? RopeType::kLinear : RopeType::kDefault) << key << factor;
+      EXPECT_EQ(rope.factor, factor > 1 ? factor : 1) << key << factor;
+    }
+  }
+  Edited none;
+  none.writer.add_string("qwen3.rope.scaling.type", "none");
+  none.writer.add_f32("qwen3.rope.scaling.factor", 4);
+  EXPECT_EQ(rope_of(none).type, RopeType::kDefault);
+  Edited bad;
+  bad.writer.add_f32("qwen3.rope.scaling.factor", -2);
+  expect_refused(bad, StatusCode::kInvalidArgument, {"factor is -2"});
+}
+
 TEST(GgufModel, ShardsMustBelongTogether) {
   TempDir dir;
   const auto shard = [](int i) { return fmt::format("llama-0000{}-of-00003.gguf", i); };
