@@ -271,6 +271,37 @@ TEST(GgufConfig, RopeScalingWithoutATypeIsLinear) {
   expect_refused(bad, StatusCode::kInvalidArgument, {"factor is -2"});
 }
 
+// A shape makes no more tensors than the bytes of the file are worth.
+TEST(GgufModel, OnlyStackedExpertsAreTakenApart) {
+  const auto base = GgufModel::open(kGolden + "qwen3moe.gguf");
+  ASSERT_TRUE(base.ok());
+  const auto stored = WeightStore::open(kGolden + "qwen3moe.gguf");
+  ASSERT_TRUE(stored.ok());
+  const auto open_with = [&](const std::vector<std::pair<std::string, Shape>>& more) {
+    TempDir dir;
+    GgufWriter writer;
+    for (const auto& [key, value] : base->header().metadata) writer.add_value(key, value);
+    // The writer steps over one without bytes where another follows.
+    for (const auto& [name, shape] : more) writer.add_tensor(name, DType::kF32, shape);
+    for (const GgufTensor& tensor : base->header().tensors) writer.add_tensor(tensor.name, tensor.dtype, tensor.shape);
+    EXPECT_TRUE(writer.begin(dir.file("m.gguf")).ok());
+    for (const auto& [name, shape] : more) {
+      EXPECT_TRUE(writer.write(std::vector<std::byte>(static_cast<std::size_t>(shape.elements()) * 4)).ok());
+    }
+    for (const GgufTensor& tensor : base->header().tensors) EXPECT_TRUE(writer.write(base->bytes_of(tensor.name)).ok());
+    EXPECT_TRUE(writer.finish().ok());
+    return WeightStore::open(dir.file("m.gguf"));
+  };
+  const auto odd = open_with({{"x{}.weight", {1024, 0, 0}}, {"blk.0.ffn_gate_exps.{}", {1024, 0, 0}}});
+  ASSERT_TRUE(odd.ok()) << odd.status().to_string();
+  EXPECT_EQ(odd->names().size(), stored->names().size() + 2);
+  for (const Shape& shape : {Shape{1024, 1, 1}, Shape{4, 0, 8}, Shape{4, 8}}) {
+    const auto other = open_with({{"blk.9.ffn_gate_exps.weight", shape}});
+    EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);
+    expect_message(other.status().message(), {"blk.9.ffn_gate_exps.weight", "4 experts first"});
+  }
+}
+
 TEST(GgufModel, ShardsMustBelongTogether) {
   TempDir dir;
   const auto shard = [](int i) { return fmt::format("llama-0000{}-of-00003.gguf", i); };
