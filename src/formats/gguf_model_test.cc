@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "formats/gguf_vision.h"
 #include "formats/gguf_writer.h"
 #include "formats/processor_config.h"
 #include "formats/testing/test_files.h"
@@ -420,6 +421,18 @@ TEST(GgufVision, IsTheFolder) {
   ASSERT_TRUE(pixels.ok()) << pixels.status().to_string();
   EXPECT_EQ(pixels->image.min_pixels, 64 * 16 * 16);
   EXPECT_EQ(pixels->image.mean, (std::array<double, 3>{0.5, 0.5, 0.5}));
+  // The second number fits no int64.
+  const std::array<uint64_t, 3> huge = {1, uint64_t{1} << 63, 1};
+  Edited edited("../../vision/gguf/mmproj.gguf");
+  edited.writer.add_value("clip.vision.image_mean", {.type = GgufType::kU64,
+                                                     .is_array = true,
+                                                     .count = huge.size(),
+                                                     .bytes = std::as_bytes(std::span(huge)),
+                                                     .strings = {}});
+  TempDir temp;
+  const auto bad = GgufModel::open(edited.write(temp));
+  ASSERT_TRUE(bad.ok()) << bad.status().to_string();
+  EXPECT_EQ(tower_pixels(*bad).status().message(), "clip.vision.image_mean is array of 3 u64; wanted 3 numbers");
 }
 
 }  // namespace
