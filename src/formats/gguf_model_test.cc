@@ -146,6 +146,12 @@ TEST(GgufConfig, WhatAFileCannotHoldIsNotWritten) {
   config = dir->config;
   config.layer_window[0] = 8;
   refused(config, "a window of 8 positions");
+  config = dir->config;
+  config.mean_pooling = true;
+  refused(config, "mean pooling");
+  config = dir->config;
+  config.score_head = true;
+  refused(config, "a head of labels");
   dir = open_model_dir(kGolden + "llama");
   ASSERT_TRUE(dir.ok());
   config = dir->config;
