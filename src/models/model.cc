@@ -52,7 +52,7 @@ Status check_tied_head(const ModelConfig& config, WeightStore& store) {
 Status check_all_taken(const ModelConfig& config, LayerRange range, const WeightStore& store) {
   std::vector<std::string_view> ignore = {".rotary_emb.inv_freq"};
   if (config.tie_word_embeddings) ignore.push_back(kHeadName);
-  if (config.score_head) ignore.push_back("score.weight");  // its user reads it (formats/reranker_config.h)
+  if (config.score_head) ignore.push_back(kScoreHeadName);  // its user reads it (formats/reranker_config.h)
   const std::vector<std::string> left = store.unexpected(ignore);
   for (const std::string& name : left) {
     const bool of_another_part = is_of_another_part(config, name);
