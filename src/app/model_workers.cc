@@ -296,7 +296,10 @@ Made make_generate(const Value& args, const Slot& slot, const ModelOptions& comm
   const bool elsewhere = slot.features != nullptr || !media.pictures;  // the vision tower is loaded there, or not
   FrozenParts reads;
   if (!fixed) {
-    reads = {.vision = config.vision && elsewhere, .audio = config.audio.has_value(), .speech = !speech.stage.empty()};
+    reads = {.vision = config.vision && elsewhere,
+             .audio = config.audio.has_value(),
+             .speech = !speech.stage.empty(),
+             .score = config.score_head};
   }
   return make_generate_worker(
       {.options = scheduler_options(options, components.eos_token_ids),

@@ -255,20 +255,21 @@ Status ConfigReader::read_rope_factors(double theta) {
 
 Status ConfigReader::read_rope() {
   RETURN_IF_ERROR(copy_real("rope.freq_base", "rope_theta", 10000.0));
+  // As llama.cpp has it: without a type it is linear, a factor of 0 is none, and scale_linear is its old spelling.
   std::string_view type;
-  RETURN_IF_ERROR(gguf_read(header_, key("rope.scaling.type"), "none", type));
+  RETURN_IF_ERROR(gguf_read(header_, key("rope.scaling.type"), "linear", type));
   if (type != "none" && type != "linear") {
     return error(StatusCode::kUnsupported, "{} is {}; wanted none or linear", key("rope.scaling.type"),
                  quoted_name(type));
   }
-  // The old spelling of linear scaling has no type.
-  const bool old =
-      header_.find(key("rope.scaling.type")) == nullptr && header_.find(key("rope.scale_linear")) != nullptr;
-  if (type == "linear" || old) {
-    Json& scaling = out_["rope_scaling"] = {{"rope_type", "linear"}};
-    RETURN_IF_ERROR(copy_real(old ? "rope.scale_linear" : "rope.scaling.factor", "factor", std::nullopt));
-    scaling["factor"] = out_["factor"];
+  if (type == "linear") {
+    const bool stated = header_.find(key("rope.scaling.type")) != nullptr;
+    const bool old = !stated && header_.find(key("rope.scaling.factor")) == nullptr;
+    RETURN_IF_ERROR(copy_real(old ? "rope.scale_linear" : "rope.scaling.factor", "factor",
+                              stated ? std::nullopt : std::optional<double>(1)));
+    const double factor = out_["factor"].get<double>();
     out_.erase("factor");
+    if (factor != 0 && (stated || factor != 1)) out_["rope_scaling"] = {{"rope_type", "linear"}, {"factor", factor}};
   }
   if (!has("rope_freqs.weight")) return ok_status();
   if (out_.contains("rope_scaling")) {

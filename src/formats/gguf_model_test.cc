@@ -7,6 +7,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "formats/gguf_vision.h"
 #include "formats/gguf_writer.h"
 #include "formats/processor_config.h"
 #include "formats/testing/test_files.h"
@@ -145,6 +146,12 @@ TEST(GgufConfig, WhatAFileCannotHoldIsNotWritten) {
   config = dir->config;
   config.layer_window[0] = 8;
   refused(config, "a window of 8 positions");
+  config = dir->config;
+  config.mean_pooling = true;
+  refused(config, "mean pooling");
+  config = dir->config;
+  config.score_head = true;
+  refused(config, "a head of labels");
   dir = open_model_dir(kGolden + "llama");
   ASSERT_TRUE(dir.ok());
   config = dir->config;
@@ -231,6 +238,7 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
   with_u32("tokenizer.ggml.eos_token_id", 40, bad, {"eos_token_id is 40"});
   with_f32("qwen3.rope.freq_base", std::numeric_limits<float>::quiet_NaN(), bad, {"qwen3.rope.freq_base is nan"});
   with_f32("general.sampling.top_p", 2, bad, {"top_p is 2"});
+  with_f32("general.sampling.temp", 3, bad, {"temperature is 3; wanted", "2"});
   for (const char* key : {"qwen3.embedding_length", "qwen3.context_length", "general.architecture"}) {
     Edited edited;
     edited.skip_key(key);
@@ -242,6 +250,63 @@ TEST(GgufConfig, WhatIsNotSupportedIsRefusedByName) {
   Edited half("llama_bias.gguf");
   half.skip_tensor("blk.0.attn_k.bias");
   expect_refused(half, no, {"blk.0.attn_k.bias"});
+}
+
+// As llama.cpp reads them: a factor without a type is of linear scaling, and 0 is none.
+TEST(GgufConfig, RopeScalingWithoutATypeIsLinear) {
+  const auto rope_of = [](Edited& edited) {
+    TempDir dir;
+    const auto opened = open_model_dir(edited.write(dir));
+    EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+    return opened.ok() ? opened->config.rope : RopeConfig();
+  };
+  for (const char* key : {"qwen3.rope.scaling.factor", "qwen3.rope.scale_linear"}) {
+    for (const float factor : {4.0f, 1.0f, 0.0f}) {
+      Edited edited;
+      edited.writer.add_f32(key, factor);
+      const RopeConfig rope = rope_of(edited);
+      EXPECT_EQ(rope.type, factor > 1 ? RopeType::kLinear : RopeType::kDefault) << key << factor;
+      EXPECT_EQ(rope.factor, factor > 1 ? factor : 1) << key << factor;
+    }
+  }
+  Edited none;
+  none.writer.add_string("qwen3.rope.scaling.type", "none");
+  none.writer.add_f32("qwen3.rope.scaling.factor", 4);
+  EXPECT_EQ(rope_of(none).type, RopeType::kDefault);
+  Edited bad;
+  bad.writer.add_f32("qwen3.rope.scaling.factor", -2);
+  expect_refused(bad, StatusCode::kInvalidArgument, {"factor is -2"});
+}
+
+// A shape makes no more tensors than the bytes of the file are worth.
+TEST(GgufModel, OnlyStackedExpertsAreTakenApart) {
+  const auto base = GgufModel::open(kGolden + "qwen3moe.gguf");
+  ASSERT_TRUE(base.ok());
+  const auto stored = WeightStore::open(kGolden + "qwen3moe.gguf");
+  ASSERT_TRUE(stored.ok());
+  const auto open_with = [&](const std::vector<std::pair<std::string, Shape>>& more) {
+    TempDir dir;
+    GgufWriter writer;
+    for (const auto& [key, value] : base->header().metadata) writer.add_value(key, value);
+    // The writer steps over one without bytes where another follows.
+    for (const auto& [name, shape] : more) writer.add_tensor(name, DType::kF32, shape);
+    for (const GgufTensor& tensor : base->header().tensors) writer.add_tensor(tensor.name, tensor.dtype, tensor.shape);
+    EXPECT_TRUE(writer.begin(dir.file("m.gguf")).ok());
+    for (const auto& [name, shape] : more) {
+      EXPECT_TRUE(writer.write(std::vector<std::byte>(static_cast<std::size_t>(shape.elements()) * 4)).ok());
+    }
+    for (const GgufTensor& tensor : base->header().tensors) EXPECT_TRUE(writer.write(base->bytes_of(tensor.name)).ok());
+    EXPECT_TRUE(writer.finish().ok());
+    return WeightStore::open(dir.file("m.gguf"));
+  };
+  const auto odd = open_with({{"x{}.weight", {1024, 0, 0}}, {"blk.0.ffn_gate_exps.{}", {1024, 0, 0}}});
+  ASSERT_TRUE(odd.ok()) << odd.status().to_string();
+  EXPECT_EQ(odd->names().size(), stored->names().size() + 2);
+  for (const Shape& shape : {Shape{1024, 1, 1}, Shape{4, 0, 8}, Shape{4, 8}}) {
+    const auto other = open_with({{"blk.9.ffn_gate_exps.weight", shape}});
+    EXPECT_EQ(other.status().code(), StatusCode::kInvalidArgument);
+    expect_message(other.status().message(), {"blk.9.ffn_gate_exps.weight", "4 experts first"});
+  }
 }
 
 TEST(GgufModel, ShardsMustBelongTogether) {
@@ -362,6 +427,18 @@ TEST(GgufVision, IsTheFolder) {
   ASSERT_TRUE(pixels.ok()) << pixels.status().to_string();
   EXPECT_EQ(pixels->image.min_pixels, 64 * 16 * 16);
   EXPECT_EQ(pixels->image.mean, (std::array<double, 3>{0.5, 0.5, 0.5}));
+  // The second number fits no int64.
+  const std::array<uint64_t, 3> huge = {1, uint64_t{1} << 63, 1};
+  Edited edited("../../vision/gguf/mmproj.gguf");
+  edited.writer.add_value("clip.vision.image_mean", {.type = GgufType::kU64,
+                                                     .is_array = true,
+                                                     .count = huge.size(),
+                                                     .bytes = std::as_bytes(std::span(huge)),
+                                                     .strings = {}});
+  TempDir temp;
+  const auto bad = GgufModel::open(edited.write(temp));
+  ASSERT_TRUE(bad.ok()) << bad.status().to_string();
+  EXPECT_EQ(tower_pixels(*bad).status().message(), "clip.vision.image_mean is array of 3 u64; wanted 3 numbers");
 }
 
 }  // namespace

@@ -239,11 +239,15 @@ Result<PixelConfig> tower_pixels(const GgufModel& tower) {
                             out.max_pixels));
   for (const auto& [name, values] : {std::pair{"image_mean", &out.mean}, {"image_std", &out.std}}) {
     const GgufValue* value = header.find(key(name));
-    if (value == nullptr || !value->is_array || value->count != 3 || !value->real(0)) {
-      return invalid_argument("{} is {}; wanted 3 numbers", key(name),
-                              value == nullptr ? "missing" : value->type_text());
+    for (uint64_t i = 0; i < 3; ++i) {
+      const bool three = value != nullptr && value->is_array && value->count == 3;
+      const std::optional<double> real = three ? value->real(i) : std::nullopt;
+      if (!real) {
+        return invalid_argument("{} is {}; wanted 3 numbers", key(name),
+                                value == nullptr ? "missing" : value->type_text());
+      }
+      (*values)[i] = *real;
     }
-    for (uint64_t i = 0; i < 3; ++i) (*values)[i] = *value->real(i);
   }
   return out;
 }

@@ -74,6 +74,11 @@ Status read_architecture(const Json& root, ModelConfig& config) {
   for (const ArchitectureRules& rules : kArchitectures) {
     if (rules.architecture == Architecture::kQwen3OmniTalker) continue;
     if (name.empty() ? model_type != rules.model_type : name != rules.name) continue;
+    // transformers goes by the type and this build by the name: with two models in one file, one of them is wrong.
+    if (!model_type.empty() && model_type != rules.model_type) {
+      return invalid_argument("model_type is {}; wanted {}, that of {} in architectures", quoted_name(model_type),
+                              quoted_name(rules.model_type), rules.name);
+    }
     config.architecture = rules.architecture;
     config.model_type = rules.model_type;
     config.score_head = rules.name == kQwen3Classifier;
@@ -132,6 +137,12 @@ Status read_features(const Json& root, ModelConfig& config) {
     return error(StatusCode::kUnsupported,
                  "tie_word_embeddings is false; wanted true for {}, which has no other head of the vocabulary",
                  kQwen3Classifier);
+  }
+  bool causal = true;
+  RETURN_IF_ERROR(json_read(root, "is_causal", causal));
+  if (!causal) {
+    return error(StatusCode::kUnsupported,
+                 "is_causal is false; wanted true: a token attends to itself and those before it alone");
   }
   bool attention_bias = false;
   bool mlp_bias = false;

@@ -115,16 +115,15 @@ struct ModelConfig {
 
 // Sampling defaults that a model's author ships; absent fields stay empty.
 struct GenerationDefaults {
-  std::optional<bool> do_sample;
-  std::optional<double> temperature;         // >= 0
+  std::optional<double> temperature;         // [0, 2], as the OpenAI endpoints take it
   std::optional<double> top_p;               // (0, 1]
   std::optional<int> top_k;                  // >= 0; 0 = off
   std::optional<double> min_p;               // [0, 1]
   std::optional<double> repetition_penalty;  // (0, 2]
-  std::optional<int> max_new_tokens;         // >= 1
   std::vector<int32_t> eos_token_ids;        // generation_config.json's, else config.json's
   std::optional<int32_t> bos_token_id;       // likewise
   std::optional<int32_t> pad_token_id;       // likewise
+  std::vector<std::string> not_followed;     // fields that change the text in transformers and do not here
 };
 
 // From the text of the files; `path` stands in the messages.

@@ -199,6 +199,10 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
           {"torch_dtype", "\"float8_e4m3fn\"", kNo, {"float8_e4m3fn", "bfloat16"}},
           {"quantization_config", R"({"bits":4})", kNo, {"quantization_config"}},
           {"partial_rotary_factor", "0.5", kNo, {"partial_rotary_factor is 0.5"}},
+          {"is_causal", "false", kNo, {"is_causal is false", "wanted true"}},
+          {"is_causal", "0", kBad, {"is_causal is an integer"}},
+          {"model_type", "\"mistral\"", kBad, {"model_type is \"mistral\"", "\"llama\"", "LlamaForCausalLM"}},
+          {"model_type", "\"gpt2\"", kBad, {"model_type is \"gpt2\"", "\"llama\""}},
           {"layer_types",
            R"(["sliding_attention","full_attention","full_attention","full_attention"])",
            kNo,
@@ -209,10 +213,17 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
   json nameless = small_config();
   nameless.erase("architectures");
   EXPECT_TRUE(parse_model_config(nameless.dump(), "p").ok());
+  json untyped = small_config();
+  untyped.erase("model_type");
+  EXPECT_TRUE(parse_model_config(untyped.dump(), "p").ok());
+  json causal = small_config();
+  causal["is_causal"] = true;
+  EXPECT_TRUE(parse_model_config(causal.dump(), "p").ok());
   expect_refused({{"model_type", "\"gpt2\"", kNo, {"\"gpt2\"", all}}, {"model_type", "", kNo, {"missing", all}}},
                  nameless);
   json mistral = small_config();
   mistral["architectures"][0] = "MistralForCausalLM";
+  mistral["model_type"] = "mistral";
   expect_refused({{"layer_types",
                    R"(["sliding_attention","full_attention","full_attention","full_attention"])",
                    kNo,
@@ -224,6 +235,7 @@ TEST(ModelConfig, UnknownArchitecturesAndFeaturesAreRefused) {
 TEST(ModelConfig, BadExpertsAreRefused) {
   json config = small_config();
   config["architectures"][0] = "Qwen3MoeForCausalLM";
+  config["model_type"] = "qwen3_moe";
   config["num_experts"] = 8;
   config["num_experts_per_tok"] = 2;
   ASSERT_TRUE(parse_model_config(config.dump(), "p").ok());
@@ -337,29 +349,49 @@ TEST(GenerationConfig, ReadsDefaultsAndFallsBackToTheModelsIds) {
   ASSERT_TRUE(model.ok());
   auto out = parse_generation_config("{}", "p", *model);
   ASSERT_TRUE(out.ok());
-  EXPECT_FALSE(out->temperature || out->top_k || out->do_sample || out->max_new_tokens);
+  EXPECT_FALSE(out->temperature || out->top_k);
+  EXPECT_TRUE(out->not_followed.empty());
   EXPECT_EQ(out->eos_token_ids, std::vector<int32_t>{2});
   out = parse_generation_config(R"({"do_sample":true,"temperature":0.6,"top_p":0.95,"top_k":20,"min_p":0.05,
       "repetition_penalty":1.1,"max_new_tokens":99,"eos_token_id":[7,8],"bos_token_id":3,"pad_token_id":4})",
                                 "p", *model);
   ASSERT_TRUE(out.ok()) << out.status().to_string();
-  EXPECT_EQ(out->do_sample, true);
   EXPECT_EQ(out->temperature, 0.6);
   EXPECT_EQ(out->top_p, 0.95);
   EXPECT_EQ(out->top_k, 20);
   EXPECT_EQ(out->min_p, 0.05);
   EXPECT_EQ(out->repetition_penalty, 1.1);
-  EXPECT_EQ(out->max_new_tokens, 99);
+  EXPECT_EQ(out->not_followed, std::vector<std::string>{"max_new_tokens"});
   EXPECT_EQ(out->eos_token_ids, (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(out->bos_token_id, 3);
   EXPECT_EQ(out->pad_token_id, 4);
-  for (const std::string bad : {R"({"temperature":-1})", R"({"top_p":0})", R"({"top_p":1.5})", R"({"top_k":-1})",
-                                R"({"min_p":2})", R"({"repetition_penalty":0})", R"({"repetition_penalty":2.1})", R"({"max_new_tokens":0})",
-                                R"({"eos_token_id":300})", R"({"do_sample":"yes"})", "[]"}) {
+  for (const std::string bad : {R"({"temperature":-1})", R"({"temperature":2.1})", R"({"top_p":0})", R"({"top_p":1.5})",
+                                R"({"top_k":-1})", R"({"min_p":2})", R"({"repetition_penalty":0})",
+                                R"({"repetition_penalty":2.1})", R"({"eos_token_id":300})", "[]"}) {
     const auto refused = parse_generation_config(bad, "dir/generation_config.json", *model);
     ASSERT_FALSE(refused.ok()) << bad;
     expect_message(refused.status().message(), {"dir/generation_config.json: ", "wanted"});
   }
+}
+
+TEST(GenerationConfig, NamesWhatItDoesNotFollow) {
+  const auto model = parse_model_config(small_config().dump(), "p");
+  ASSERT_TRUE(model.ok());
+  const auto not_followed = [&](const char* text) {
+    const auto out = parse_generation_config(text, "p", *model);
+    EXPECT_TRUE(out.ok()) << out.status().to_string();
+    return out.ok() ? out->not_followed : std::vector<std::string>();
+  };
+  using Names = std::vector<std::string>;
+  // As save_pretrained() writes fields that are off, in whichever form.
+  EXPECT_EQ(not_followed(R"({"do_sample":true,"suppress_tokens":null,"bad_words_ids":[],"no_repeat_ngram_size":0,
+      "num_beams":1,"max_length":20,"stop_strings":"","typical_p":1.0,"use_cache":true,
+      "remove_invalid_values":false,"transformers_version":"5.12.0"})"),
+            Names{});
+  EXPECT_EQ(not_followed(R"({"do_sample":false,"max_new_tokens":2048,"suppress_tokens":[1,2],"num_beams":4,
+      "stop_strings":["a"],"no_repeat_ngram_size":3,"forced_eos_token_id":0,"guidance_scale":1.5})"),
+            (Names{"do_sample", "forced_eos_token_id", "guidance_scale", "max_new_tokens", "no_repeat_ngram_size",
+                   "num_beams", "stop_strings", "suppress_tokens"}));
 }
 
 TEST(ModelDir, ReportsWhatIsMissing) {

@@ -14,6 +14,9 @@ namespace {
 
 using namespace config_fields;
 
+// A request without a temperature has the default, and the OpenAI endpoints refuse a larger one.
+constexpr double kMaxTemperature = 2;
+
 template <typename T>
 Status read_optional_real(const Json& root, std::string_view key, double low, bool open_low, double high,
                           std::optional<T>& out) {
@@ -32,24 +35,67 @@ Status read_optional_int(const Json& root, std::string_view key, int low, int hi
   return ok_status();
 }
 
+// Fields by which generate() of transformers makes another text or ends it elsewhere, with the number at which each
+// does nothing (-1: there is none). null and what is empty are off for all; a boolean is 0 or 1.
+struct OtherField {
+  std::string_view name;
+  double off;
+};
+constexpr OtherField kOtherFields[] = {{"bad_words_ids", 0},
+                                       {"begin_suppress_tokens", 0},
+                                       {"do_sample", 1},
+                                       {"encoder_no_repeat_ngram_size", 0},
+                                       {"encoder_repetition_penalty", 1},
+                                       {"epsilon_cutoff", 0},
+                                       {"eta_cutoff", 0},
+                                       {"exponential_decay_length_penalty", 0},
+                                       {"forced_bos_token_id", -1},
+                                       {"forced_eos_token_id", -1},
+                                       {"guidance_scale", 1},
+                                       {"max_length", 20},
+                                       {"max_new_tokens", -1},
+                                       {"max_time", -1},
+                                       {"min_length", 0},
+                                       {"min_new_tokens", 0},
+                                       {"no_repeat_ngram_size", 0},
+                                       {"num_beams", 1},
+                                       {"penalty_alpha", 0},
+                                       {"remove_invalid_values", 0},
+                                       {"sequence_bias", 0},
+                                       {"stop_strings", 0},
+                                       {"suppress_tokens", 0},
+                                       {"top_h", 0},
+                                       {"typical_p", 1},
+                                       {"watermarking_config", 0}};
+
+bool is_off(const Json& value, double off) {
+  if (value.is_boolean()) return (value.get<bool>() ? 1 : 0) == off;
+  if (value.is_number()) return value.get<double>() == off;
+  return value.is_string() ? value.get_ref<const std::string&>().empty() : value.empty();
+}
+
+std::vector<std::string> fields_not_followed(const Json& root) {
+  std::vector<std::string> out;
+  for (const OtherField& field : kOtherFields) {
+    const Json* value = json_find(root, field.name);
+    if (value != nullptr && !is_off(*value, field.off)) out.emplace_back(field.name);
+  }
+  return out;
+}
+
 Result<GenerationDefaults> parse_generation(std::string_view text, const ModelConfig& model) {
   ASSIGN_OR_RETURN(const Json root, parse_object(text));
   GenerationDefaults out{
       .eos_token_ids = model.eos_token_ids, .bos_token_id = model.bos_token_id, .pad_token_id = model.pad_token_id};
-  if (json_find(root, "do_sample") != nullptr) {
-    bool sample = false;
-    RETURN_IF_ERROR(json_read(root, "do_sample", sample));
-    out.do_sample = sample;
-  }
-  RETURN_IF_ERROR(read_optional_real(root, "temperature", 0, false, 1e6, out.temperature));
+  RETURN_IF_ERROR(read_optional_real(root, "temperature", 0, false, kMaxTemperature, out.temperature));
   RETURN_IF_ERROR(read_optional_real(root, "top_p", 0, true, 1, out.top_p));
   RETURN_IF_ERROR(read_optional_int(root, "top_k", 0, INT32_MAX, out.top_k));
   RETURN_IF_ERROR(read_optional_real(root, "min_p", 0, false, 1, out.min_p));
   RETURN_IF_ERROR(read_optional_real(root, "repetition_penalty", 0, true, 2, out.repetition_penalty));
-  RETURN_IF_ERROR(read_optional_int(root, "max_new_tokens", 1, INT32_MAX, out.max_new_tokens));
   RETURN_IF_ERROR(read_ids(root, "eos_token_id", model.vocab_size, out.eos_token_ids));
   RETURN_IF_ERROR(read_id(root, "bos_token_id", model.vocab_size, out.bos_token_id));
   RETURN_IF_ERROR(read_id(root, "pad_token_id", model.vocab_size, out.pad_token_id));
+  out.not_followed = fields_not_followed(root);
   return out;
 }
 

@@ -46,7 +46,7 @@ Result<Json> thinker_part(const Json& root) {
                             thinker == nullptr ? "missing" : json_type_name(*thinker));
   }
   Json out = *thinker;
-  for (const char* key : {"dtype", "torch_dtype", "quantization_config"}) {
+  for (const char* key : {"dtype", "torch_dtype", "quantization_config", "is_causal"}) {
     if (json_find(out, key) == nullptr && root.contains(key)) out[key] = root.at(key);
   }
   return out;
@@ -67,7 +67,7 @@ Result<Json> language_part(const Json& root) {
     return invalid_argument("text_config is {}; wanted an object", text == nullptr ? "missing" : json_type_name(*text));
   }
   Json out = *text;
-  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "pad_token_id"}) {
+  for (const char* key : {"dtype", "torch_dtype", "eos_token_id", "bos_token_id", "pad_token_id", "is_causal"}) {
     if (json_find(out, key) == nullptr && root.contains(key)) out[key] = root.at(key);
   }
   // transformers looks for both outside alone.

@@ -29,6 +29,7 @@ TEST(SameConfigTest, TheFieldThatDiffersIsNamed) {
       {"num_key_value_heads", [](ModelConfig& c) { c.kv_heads = 1; }},
       {"max_position_embeddings", [](ModelConfig& c) { c.max_position_embeddings = 99; }},
       {"tie_word_embeddings is true; wanted false", [](ModelConfig& c) { c.tie_word_embeddings = true; }},
+      {"the presence of a head of labels is true; wanted false", [](ModelConfig& c) { c.score_head = true; }},
       {"attention_bias", [](ModelConfig& c) { c.o_proj_bias = true; }},
       {"sliding windows",
        [](ModelConfig& c) {

@@ -29,6 +29,7 @@ inline constexpr std::string_view kVisionPrefix = "visual.";
 inline constexpr std::string_view kAudioPrefix = "audio_tower.";  // Qwen3-Omni's, as the two below
 inline constexpr std::string_view kTalkerPrefix = "talker.";
 inline constexpr std::string_view kCode2WavPrefix = "code2wav.";
+inline constexpr std::string_view kScoreHeadName = "score.weight";  // of a classifier (formats/reranker_config.h)
 
 // Whether a tensor is of a part of Qwen3-Omni that its text and vision models do not use.
 inline bool is_of_omni_part(std::string_view name) {

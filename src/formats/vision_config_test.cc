@@ -42,6 +42,8 @@ TEST(VisionConfig, WrongFilesAreRefused) {
   refused("vision_config is missing", [](json& f) { f.erase("vision_config"); });
   refused("text_config: hidden_size", [](json& f) { f["text_config"]["hidden_size"] = 0; });
   refused("quantization_config is present", [](json& f) { f["quantization_config"] = {{"quant_method", "fp8"}}; });
+  refused("text_config: is_causal is false", [](json& f) { f["text_config"]["is_causal"] = false; });
+  refused("is_causal is false", [](json& f) { f["is_causal"] = false; });
   // The rotary axes.
   const auto rope = [](json& f) -> json& { return f["text_config"]["rope_parameters"]; };
   refused("mrope_interleaved is false", [&](json& f) { rope(f)["mrope_interleaved"] = false; });

@@ -46,26 +46,33 @@ Status no_weights(const std::string& path) {
   return error(StatusCode::kNotFound, "{}: has neither {} nor {}; {}", path, kSingleFile, kIndexFile, kWanted);
 }
 
-// The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own.
-Result<SafetensorsHeader> hf_header(const GgufHeader& gguf) {
+// The entries of a GGUF file under the names of a Hugging Face folder, each of stacked experts on its own. `made`
+// counts those of all files: a few bytes of a header may stand for a thousand experts, so there is a limit to both.
+Result<SafetensorsHeader> hf_header(const GgufHeader& gguf, int experts, uint64_t& made) {
   SafetensorsHeader out;
   out.data_start = gguf.data_start;
   for (const GgufTensor& tensor : gguf.tensors) {
     if (tensor.name == "rope_freqs.weight") continue;  // the config has read it
     SafetensorsEntry entry{hf_tensor_name(tensor.name), tensor.dtype, tensor.shape, tensor.begin, tensor.end};
     const std::size_t number = entry.name.find("{}");
-    if (number == std::string::npos) {
+    // The name of a file may hold the braces too, and is no pattern.
+    const bool stacked = experts > 0 && number != std::string::npos && tensor.name.find("{}") == std::string::npos;
+    if (!stacked) {
       out.tensors.push_back(std::move(entry));
       continue;
     }
-    if (tensor.shape.rank() != 3 || tensor.shape[0] > kMaxExperts || tensor.shape[0] < 1) {
-      return invalid_argument("tensor {} has shape {}; wanted three dimensions, 1 to {} experts first",
-                              quoted_name(tensor.name), tensor.shape.to_string(), kMaxExperts);
+    if (tensor.shape.rank() != 3 || tensor.shape[0] != experts || tensor.begin == tensor.end) {
+      return invalid_argument("tensor {} has shape {}; wanted three dimensions that are not 0, {} experts first",
+                              quoted_name(tensor.name), tensor.shape.to_string(), experts);
     }
-    const auto experts = static_cast<uint64_t>(tensor.shape[0]);
-    const uint64_t bytes = (tensor.end - tensor.begin) / experts;
+    const auto count = static_cast<uint64_t>(experts);
+    if (made += count; made > kGgufMaxTensors) {
+      return error(StatusCode::kTooLarge, "has over {} matrices of experts; wanted at most {}", made - count,
+                   kGgufMaxTensors);
+    }
+    const uint64_t bytes = (tensor.end - tensor.begin) / count;
     const std::string pattern = entry.name;
-    for (uint64_t i = 0; i < experts; ++i) {
+    for (uint64_t i = 0; i < count; ++i) {
       out.tensors.push_back({std::string(pattern).replace(number, 2, std::to_string(i)), tensor.dtype,
                              Shape{tensor.shape[1], tensor.shape[2]}, tensor.begin + i * bytes,
                              tensor.begin + (i + 1) * bytes});
@@ -128,8 +135,9 @@ Status WeightStore::add_shard(MappedFile file, SafetensorsHeader header) {
 Status WeightStore::add_gguf(const std::string& path, MapMode mode) {
   ASSIGN_OR_RETURN(GgufModel model, GgufModel::open(path, mode));
   ASSIGN_OR_RETURN(const ModelConfig config, gguf_model_config(model));
+  uint64_t made = 0;
   for (GgufFile& file : std::move(model).take_files()) {
-    Result<SafetensorsHeader> header = hf_header(file.header);
+    Result<SafetensorsHeader> header = hf_header(file.header, config.num_experts, made);
     if (!header.ok()) return header.status().with_prefix(file.file.path());
     RETURN_IF_ERROR(add_shard(std::move(file.file), std::move(header).value()));
   }

@@ -161,6 +161,10 @@ Result<HubAnswer> Connection::perform_hop(const HubRequest& request, const std::
       request.last ? fmt::format("{}-{}", request.first, *request.last) : fmt::format("{}-", request.first);
   hop.curl = curl, hop.begun = false;
   hop.answer.content_range.clear();
+  // Of a redirect, what it states about the file and the repository holds behind it; its ETag and length do not.
+  std::erase_if(hop.answer.fields, [](const auto& field) {
+    return !field.first.starts_with("x-linked-") && !field.first.starts_with("x-repo-");
+  });
   curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, fields.get());

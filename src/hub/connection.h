@@ -36,9 +36,10 @@ struct HubRequest {
 
 struct HubAnswer {
   long status = 0;
-  std::map<std::string, std::string> fields;  // names in lower case; of several answers with one, the first's
-  std::string content_range;                  // of the last answer
-  std::optional<int64_t> content_length;      // of the last answer
+  // Names in lower case. Of the last answer, and x-linked-* and x-repo-* of redirects before it; the first counts.
+  std::map<std::string, std::string> fields;
+  std::string content_range;              // of the last answer
+  std::optional<int64_t> content_length;  // of the last answer
   int64_t retry_after_s = 0;
 
   std::string field(const std::string& name) const;

@@ -205,7 +205,8 @@ Result<std::string> model_of(const GeneratorOptions& options) {
 }
 
 bool holds_text(std::string_view event) {
-  for (const std::string_view key : {"\"text\":", "\"content\":"}) {
+  // The reasoning has the first name here and in SGLang, the second in newer versions of vLLM.
+  for (const std::string_view key : {"\"text\":", "\"content\":", "\"reasoning_content\":", "\"reasoning\":"}) {
     const std::string_view value = after_key(event, key);
     if (value.size() >= 2 && value[0] == '"' && value[1] != '"') return true;
   }

@@ -41,7 +41,7 @@ Result<std::vector<Outcome>> run(const GeneratorOptions& options, const Workload
 // What requests ask for: the option's model, else the first that the server names. Errors as run()'s.
 Result<std::string> model_of(const GeneratorOptions& options);
 
-// True where an event of a streamed answer holds text: a "text" or "content" that is not empty.
+// True where an event of a streamed answer holds text, of the answer or its reasoning, that is not empty.
 bool holds_text(std::string_view event);
 
 }  // namespace millrace::load

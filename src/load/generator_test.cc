@@ -173,11 +173,14 @@ TEST_F(GeneratorTest, NoServerIsOneError) {
   EXPECT_EQ(run(options_, *workload, {}).status().message(), "clients is 0; wanted 1 to 4096");
 }
 
-TEST(HoldsText, LooksAtTheTwoSpellings) {
+TEST(HoldsText, LooksAtEverySpelling) {
   EXPECT_TRUE(holds_text(R"({"choices":[{"delta":{"content":"x"}}]})"));
   EXPECT_TRUE(holds_text(R"({"choices":[{"text": "x"}]})"));
   EXPECT_FALSE(holds_text(R"({"choices":[{"delta":{"role":"assistant","content":""}}]})"));
   EXPECT_FALSE(holds_text(R"({"choices":[{"delta":{"content":null}}]})"));
+  EXPECT_TRUE(holds_text(R"({"choices":[{"delta":{"reasoning_content":"x"}}]})"));
+  EXPECT_TRUE(holds_text(R"({"choices":[{"delta":{"reasoning":"x","content":null}}]})"));
+  EXPECT_FALSE(holds_text(R"({"choices":[{"delta":{"reasoning_content":null,"content":""}}]})"));
   EXPECT_FALSE(holds_text(R"({"choices":[],"usage":{}})"));
 }
 

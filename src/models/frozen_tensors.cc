@@ -29,6 +29,7 @@ constexpr Part kParts[] = {
     {kCode2WavPrefix, &FrozenParts::speech, "vocoder", "the vocoder takes no new weights while it serves"},
     {kEmbeddingName, &FrozenParts::speech, "embedding",
      "the talker, which takes no new weights while it serves, reads it too (--speech off serves without a talker)"},
+    {kScoreHeadName, &FrozenParts::score, "head of labels", "the head of labels takes no new weights while it serves"},
 };
 
 // The index in kParts; none: a tensor of the language model alone.

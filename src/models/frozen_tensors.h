@@ -1,7 +1,7 @@
 // FrozenTensors: tensors of a model's folder that no update changes: those of what serves beside the language model
-// (towers, a talker, a vocoder), and what such a part reads of the language model. A trainer that freezes them sends
-// them all the same, and a folder of new weights has them: they must be what serves, for the parts would otherwise meet
-// weights that were trained with others.
+// (towers, a talker, a vocoder, a head of labels), and what such a part reads of the language model. A trainer that
+// freezes them sends them all the same, and a folder of new weights has them: they must be what serves, for the parts
+// would otherwise meet weights that were trained with others.
 //
 // Owner: the stage that has the model. Thread safety: constant once read.
 #pragma once
@@ -25,8 +25,9 @@ struct FrozenParts {
   bool vision = false;
   bool audio = false;
   bool speech = false;  // a talker with a vocoder; the talker reads the language model's embedding
+  bool score = false;   // a head of labels
 
-  bool any() const { return vision || audio || speech; }
+  bool any() const { return vision || audio || speech || score; }
 };
 
 class FrozenTensors {

@@ -18,6 +18,15 @@ constexpr std::size_t kProblemsInMessage = 5;
 // As load_model() ignores them in files.
 bool dropped(const std::string& name) { return name.ends_with(".rotary_emb.inv_freq"); }
 
+// A trainer that sends a tied tensor under both names sends it twice, whichever comes first.
+Status check_twin(const WeightTable::Entry& first, const TensorView& second, ThreadPool& pool) {
+  const auto sum = [&] {
+    if (first.packs) return MatrixChecksum(second, pool, {}).value();
+    return checksum({static_cast<const std::byte*>(second.data), second.size_bytes()}, 0, pool);
+  };
+  return first.source == second.dtype && first.checksum == sum() ? ok_status() : tied_head_differs();
+}
+
 }  // namespace
 
 LiveWeights::LiveWeights(std::shared_ptr<const Model> serving, LoadOptions options,
@@ -138,12 +147,12 @@ Status LiveWeights::add(const TensorSpec& tensor, Buffer& bytes) {
   if (dropped(tensor.name)) return ok_status();
   const std::string frozen = frozen_name(tensor.name);
   if (!frozen.empty()) return frozen_->compare(frozen, {bytes.data(), bytes.size_bytes()}, pool_);
-  const std::string plain = plain_tensor_name(tensor.name), name = serving_name(tensor.name);
+  const std::string name = serving_name(tensor.name);
   CHECK(!name.empty());
-  // A trainer that sends a tied tensor under both names sends it twice: the embedding counts.
-  if (name != plain && table_->find(name) != nullptr) return ok_status();
   const bool packs = serving_->weights().find(name)->packs;
   const TensorView view{.data = bytes.data(), .dtype = tensor.dtype, .shape = tensor.shape};
+  const WeightTable::Entry* twin = name == kEmbeddingName ? table_->find(name) : nullptr;
+  if (twin != nullptr) return check_twin(*twin, view, pool_);
   WeightTable::Entry entry{.weight = view, .packs = packs, .source = tensor.dtype};
   if (packs) {
     MatrixChecksum sum(view, pool_, {});

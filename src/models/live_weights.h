@@ -7,9 +7,9 @@
 //   ASSIGN_OR_RETURN(auto model, weights.make(version));
 //
 // Names are those of the Hugging Face folder, with the prefixes of vision-language models or without
-// (formats/tensor_names.h). A tied head may come under either of its names; rotary frequencies, which old checkpoints
-// have, are dropped; frozen tensors must have the bytes that serve, and are dropped, too. Stacked experts
-// (formats/stacked_experts.h) are taken apart.
+// (formats/tensor_names.h). A tied head may come under either of its names, or under both with the same bytes; rotary
+// frequencies, which old checkpoints have, are dropped; frozen tensors must have the bytes that serve, and are dropped,
+// too. Stacked experts (formats/stacked_experts.h) are taken apart.
 //
 // Owner: the stager of a live update. Thread safety: check() on one thread, then add() and make() on one.
 #pragma once

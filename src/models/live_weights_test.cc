@@ -261,25 +261,35 @@ TEST(LiveWeights, ProblemsAreNamedTheFirstFive) {
 TEST(LiveWeights, ATiedHeadComesUnderEitherName) {
   const char* name = "tiny_llama_gqa2_tied";
   const Loaded loaded(name, std::nullopt, 1);
-  for (const bool both : {false, true}) {
-    LiveWeights live(loaded.model, loaded.options);
-    std::vector<TensorSpec> specs;
-    for (auto& [spec, bytes] : tensors_of(name, [](const std::string&, Buffer&) {})) {
-      if (spec.name != "model.embed_tokens.weight") continue;
-      TensorSpec head = spec;
-      head.name = "lm_head.weight";
-      Buffer zeros(bytes.size_bytes());
-      std::memset(zeros.data(), 0, zeros.size_bytes());
-      specs = both ? std::vector{spec, head} : std::vector{head};
+  const auto copy_of = [](const Buffer& bytes) {
+    Buffer out(bytes.size_bytes());
+    std::memcpy(out.data(), bytes.data(), bytes.size_bytes());
+    return out;
+  };
+  for (auto& [embedding, bytes] : tensors_of(name, [](const std::string&, Buffer&) {})) {
+    if (embedding.name != "model.embed_tokens.weight") continue;
+    TensorSpec head = embedding;
+    head.name = "lm_head.weight";
+    for (const std::vector<TensorSpec>& specs :
+         {std::vector{head}, std::vector{embedding, head}, std::vector{head, embedding}}) {
+      LiveWeights live(loaded.model, loaded.options);
       ASSERT_TRUE(live.check(specs).ok());
-      if (both) {
-        ASSERT_TRUE(live.add(spec, bytes).ok());
-        ASSERT_TRUE(live.add(head, zeros).ok());
-      } else {
-        ASSERT_TRUE(live.add(head, bytes).ok());
+      for (const TensorSpec& spec : specs) {
+        Buffer sent = copy_of(bytes);
+        ASSERT_TRUE(live.add(spec, sent).ok());
+      }
+      EXPECT_EQ(logits(live.make(2).value()), logits(loaded.model));
+      if (specs.size() == 1) continue;
+      LiveWeights apart(loaded.model, loaded.options);
+      Buffer first = copy_of(bytes), other = copy_of(bytes);
+      other.data()[7] ^= std::byte{1};
+      ASSERT_TRUE(apart.add(specs[0], first).ok());
+      const Status status = apart.add(specs[1], other);
+      EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+      for (const char* part : {"lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings"}) {
+        EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
       }
     }
-    EXPECT_EQ(logits(live.make(2).value()), logits(loaded.model));
   }
 }
 

@@ -1,6 +1,7 @@
 #include "models/model.h"
 
 #include <charconv>
+#include <cstring>
 
 #include "formats/tensor_names.h"
 #include "models/architectures.h"
@@ -36,11 +37,22 @@ bool is_of_another_part(const ModelConfig& config, std::string_view name) {
   return ((config.audio || talker) && is_of_omni_part(name)) || (talker && name.starts_with(kThinkerPrefix));
 }
 
-// Old files store the rotary frequencies, which the config implies; a tied head may be stored beside its twin.
+// A tied head may be stored beside its twin. Both are read only then.
+Status check_tied_head(const ModelConfig& config, WeightStore& store) {
+  if (!config.tie_word_embeddings || !store.contains(kHeadName) || !store.contains(kEmbeddingName)) return ok_status();
+  ASSIGN_OR_RETURN(const TensorView head, store.get_any(kHeadName));
+  ASSIGN_OR_RETURN(const TensorView embedding, store.get_any(kEmbeddingName));
+  const bool same = head.dtype == embedding.dtype && head.shape == embedding.shape &&
+                    std::memcmp(head.data, embedding.data, head.size_bytes()) == 0;
+  store.release(kHeadName);  // the embedding is taken next
+  return same ? ok_status() : tied_head_differs().with_prefix(store.directory());
+}
+
+// Old files store the rotary frequencies, which the config implies.
 Status check_all_taken(const ModelConfig& config, LayerRange range, const WeightStore& store) {
   std::vector<std::string_view> ignore = {".rotary_emb.inv_freq"};
   if (config.tie_word_embeddings) ignore.push_back(kHeadName);
-  if (config.score_head) ignore.push_back("score.weight");  // its user reads it (formats/reranker_config.h)
+  if (config.score_head) ignore.push_back(kScoreHeadName);  // its user reads it (formats/reranker_config.h)
   const std::vector<std::string> left = store.unexpected(ignore);
   for (const std::string& name : left) {
     const bool of_another_part = is_of_another_part(config, name);
@@ -50,6 +62,11 @@ Status check_all_taken(const ModelConfig& config, LayerRange range, const Weight
 }
 
 }  // namespace
+
+Status tied_head_differs() {
+  return invalid_argument("{} differs from {}, and tie_word_embeddings is true; wanted the same bytes, or it false",
+                          kHeadName, kEmbeddingName);
+}
 
 bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name) {
   if (name == kEmbeddingName || name == kFinalNormName || name == kHeadName) return range.begin > 0;
@@ -97,6 +114,7 @@ Result<std::shared_ptr<const Model>> load_model(const ModelConfig& config, std::
   if (config.head_dim > kernels::kMaxHeadDim) {
     return error(StatusCode::kUnsupported, "head_dim is {}; wanted at most {}", config.head_dim, kernels::kMaxHeadDim);
   }
+  if (layers.begin == 0) RETURN_IF_ERROR(check_tied_head(config, *store));
   const auto weights = std::make_shared<WeightTable>();
   WeightReader reader(store, options, *weights);
   std::shared_ptr<const Model> model = make(config, layers, weight_version, weights, reader);

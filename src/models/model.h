@@ -51,6 +51,10 @@ struct LayerRange {
   friend bool operator==(LayerRange, LayerRange) = default;
 };
 
+// kInvalidArgument: tie_word_embeddings is true, and kHeadName has other values than kEmbeddingName, which would serve
+// in its place.
+Status tied_head_differs();
+
 // Whether a tensor of a complete model is of other ranges alone: of their layers, or what the first range has.
 bool of_another_range(const ModelConfig& config, LayerRange range, std::string_view name);
 

@@ -54,6 +54,11 @@ class TinyFolder {
       const std::size_t begin = values.size() * sizeof(float);
       std::size_t count = 1;
       for (const int64_t d : shape) count *= static_cast<std::size_t>(d);
+      if (twins && name == "model.embed_tokens.weight") {
+        const std::size_t head = header["lm_head.weight"]["data_offsets"][0].get<std::size_t>() / sizeof(float);
+        for (std::size_t i = 0; i < count; ++i) values.push_back(values[head + i]);
+        count = 0;
+      }
       for (std::size_t i = 0; i < count; ++i) {
         state = state * 1664525u + 1013904223u;
         values.push_back((static_cast<float>(state >> 8) / 16777216.0f - 0.5f) * (shape.size() == 1 ? 2.0f : 0.6f));
@@ -73,6 +78,7 @@ class TinyFolder {
 
   Json config;
   std::map<std::string, std::vector<int64_t>> tensors;
+  bool twins = false;  // the embedding has the values of the head
 
  private:
   void add_layer(const std::string& layer, const std::string& type) {
@@ -125,12 +131,33 @@ TEST(LoadModel, EveryTensorIsNeededAndShaped) {
 TEST(LoadModel, UnexpectedTensorsAreErrorsButKnownLeftoversAreNot) {
   TinyFolder folder("Qwen3ForCausalLM", "qwen3", true);
   folder.tensors["model.layers.0.self_attn.rotary_emb.inv_freq"] = {4};
-  folder.tensors["lm_head.weight"] = {50, 24};  // stored beside its twin
+  folder.tensors["lm_head.weight"] = {50, 24};
+  folder.twins = true;
   EXPECT_TRUE(load_status(folder).ok()) << load_status(folder).to_string();
   folder.tensors["model.layers.3.input_layernorm.weight"] = {24};
   const Status status = load_status(folder);
   EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
   EXPECT_NE(status.message().find("model.layers.3.input_layernorm.weight"), std::string::npos) << status.message();
+}
+
+TEST(LoadModel, ATiedHeadThatIsNotTheEmbeddingIsAnError) {
+  TinyFolder folder("Qwen3ForCausalLM", "qwen3", true);
+  const auto refused = [&] {
+    const Status status = load_status(folder);
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    for (const char* part : {"lm_head.weight", "model.embed_tokens.weight", "tie_word_embeddings"}) {
+      EXPECT_NE(status.message().find(part), std::string::npos) << status.message();
+    }
+  };
+  folder.tensors["lm_head.weight"] = {50, 24};
+  refused();
+  folder.tensors["lm_head.weight"] = {24, 50};
+  folder.twins = true;
+  refused();
+  // A range behind the first reads neither.
+  const auto dir = open_model_dir(folder.path());
+  const auto store = std::make_shared<WeightStore>(WeightStore::open(folder.path()).value());
+  EXPECT_TRUE(load_model(dir->config, store, LayerRange{1, 2}, 1).ok());
 }
 
 TEST(LoadModel, HeadDimOverTheKernelsIsUnsupported) {

@@ -8,6 +8,8 @@
 
 #include "base/log.h"
 #include "formats/gguf_writer.h"
+#include "formats/pooling_config.h"
+#include "formats/reranker_config.h"
 #include "formats/weights.h"
 #include "kernels/half.h"
 #include "kernels/quantized.h"
@@ -127,10 +129,25 @@ class Quantizer {
   GgufWriter writer_;
 };
 
+// The embedding of a GGUF file is the last token's row, of length 1: another one would be lost, and silently.
+Status check_embeddings(const std::string& path) {
+  const auto pooling = read_pooling_config(path);
+  if (pooling.ok() && pooling->normalizes) return ok_status();
+  if (pooling.ok()) {
+    return error(StatusCode::kUnsupported,
+                 "{}/modules.json: embeddings that are not normalized; wanted what a GGUF file can hold", path);
+  }
+  // Of a reranker that lists its own modules, they are of no use.
+  ASSIGN_OR_RETURN(const auto reranker, read_reranker_config(path));
+  return reranker ? ok_status() : pooling.status();
+}
+
 Status Quantizer::open() {
   ASSIGN_OR_RETURN(dir_, open_model_dir(options_.input));
   if (!dir_.gguf.empty()) {
     ASSIGN_OR_RETURN(gguf_, GgufModel::open(dir_.gguf));
+  } else {
+    RETURN_IF_ERROR(check_embeddings(options_.input));
   }
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(options_.input));
   store_ = std::make_shared<WeightStore>(std::move(store));

@@ -1,14 +1,18 @@
-// A model that is written as one file shows how far it is, and one that is stopped leaves nothing behind.
+// A model that is written as one file shows how far it is, and one that is stopped leaves nothing behind. One whose
+// embeddings or scores a GGUF file does not hold is not written.
 #include "models/quantize_model.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 
+#include "formats/testing/test_files.h"
+
 namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using test_files::TempDir;
 
 class QuantizeModelTest : public testing::Test {
  protected:
@@ -45,6 +49,49 @@ TEST_F(QuantizeModelTest, ProgressGoesOnToTheEnd) {
 TEST_F(QuantizeModelTest, OneThatIsStoppedLeavesNothing) {
   EXPECT_EQ(quantize([](uint64_t, uint64_t) { return false; }).code(), StatusCode::kCancelled);
   EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+constexpr char kTransformer[] = R"({"type": "sentence_transformers.models.Transformer"})";
+constexpr char kPooling[] = R"({"type": "sentence_transformers.models.Pooling"})";
+constexpr char kNormalize[] = R"({"type": "sentence_transformers.models.Normalize"})";
+
+Status quantized(const std::string& modules, const std::string& pooling) {
+  TempDir dir;
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    fs::copy_file(std::string(MILLRACE_SOURCE_DIR "/tests/golden/models/tiny_qwen3/") + name, dir.file(name));
+  }
+  if (!modules.empty()) dir.write("modules.json", modules);
+  fs::create_directory(dir.file("1_Pooling"));
+  dir.write("1_Pooling/config.json", pooling);
+  const Status status =
+      quantize_model({.input = dir.path(), .output = dir.file("out.gguf")}, [](uint64_t, uint64_t) { return true; });
+  EXPECT_FALSE(fs::exists(dir.file("out.gguf")));
+  return status;
+}
+
+TEST(QuantizeModelFolder, EmbeddingsThatAFileCannotHoldAreRefused) {
+  const std::string last = R"({"pooling_mode_lasttoken": true})", mean = R"({"pooling_mode_mean_tokens": true})";
+  const auto list = [](std::initializer_list<const char*> modules) {
+    std::string out;
+    for (const char* module : modules) out += (out.empty() ? "[" : ", ") + std::string(module);
+    return out + "]";
+  };
+  const std::string normalized = list({kTransformer, kPooling, kNormalize});
+  const auto refused = [](const Status& status, const std::string& part) {
+    EXPECT_EQ(status.code(), StatusCode::kUnsupported) << status.to_string();
+    test_files::expect_message(status.message(), {part, "wanted"});
+  };
+  refused(quantized(normalized, mean), "mean pooling");
+  refused(quantized(list({kTransformer, kPooling}), last), "embeddings that are not normalized");
+  refused(quantized(normalized, R"({"pooling_mode_cls_token": true})"), "pooling_mode_cls_token");
+  // These are as any file's. The model has no tokenizer, which comes next.
+  for (const std::string& modules : {std::string(), normalized}) {
+    test_files::expect_message(quantized(modules, last).message(), {"tokenizer.json"});
+  }
+  // A reranker's embeddings are none of its use.
+  const char* score = R"({"type": "sentence_transformers.cross_encoder.LogitScore", "path": "1_Pooling"})";
+  const Status reranker = quantized(list({kTransformer, score}), R"({"true_token_id": 1, "false_token_id": 2})");
+  test_files::expect_message(reranker.message(), {"tokenizer.json"});
 }
 
 }  // namespace

@@ -223,6 +223,15 @@ def test_a_listing_without_checksums_is_completed_by_the_files_fields(hub, tmp_p
     assert WEIGHTS in heads and "config.json" in heads
 
 
+def test_a_redirect_within_the_hub_has_other_fields_than_the_file(hub, tmp_path):
+    """As of a repository with a new name. The size is compared with what is pulled."""
+    hub.repositories[NAME].listing = lambda listing: {**listing, "siblings": [{"rfilename": one["rfilename"]} for one in listing["siblings"]]}
+    repository = hub.repositories[NAME]
+    redirect = {"Location": f"/{NAME}/resolve/{repository.commit}/config.json", "ETag": '"' + "b" * 40 + '"', "Content-Type": "text/plain"}
+    repository.files["config.json"].answers = [(307, redirect)]
+    expect_whole(hub, tmp_path)
+
+
 def start(hub, home):
     return subprocess.Popen([program(), "pull", NAME], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(hub, home))
 

@@ -1,5 +1,7 @@
 #include "stages/generating/loading.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
@@ -11,6 +13,7 @@
 #include "formats/reranker_config.h"
 #include "formats/same_config.h"
 #include "formats/snapshot_manifest.h"
+#include "formats/tensor_names.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "models/model_text.h"
@@ -247,6 +250,18 @@ Status check_memory_to_start(const ModelOptions& options, uint64_t bytes) {
   return ok_status();
 }
 
+// FrozenTensors let a folder leave a part out, which serves on. A head belongs to the weights that it was trained with:
+// only a snapshot of the serving model may lack it, for it holds what computes alone.
+Status check_score_head(const ModelOptions& serving, const std::string& path, const WeightStore& store) {
+  if (store.contains(kScoreHeadName)) return ok_status();
+  ASSIGN_OR_RETURN(const std::optional<SnapshotManifest> snapshot, read_snapshot_manifest(path));
+  if (snapshot) {
+    ASSIGN_OR_RETURN(const uint64_t base, base_model_hash(serving.model));
+    if (snapshot->tensors_hash == base) return ok_status();
+  }
+  return error(StatusCode::kNotFound, "{}: has no {}; wanted the one that serves", path, kScoreHeadName);
+}
+
 Status check_memory_for(uint64_t bytes) {
   const uint64_t available = memory_info().available_bytes;
   if (bytes <= available) return ok_status();
@@ -287,6 +302,7 @@ MakeWeights make_weights_of(const ModelOptions& serving, const ModelConfig& conf
     ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(path));
     RETURN_IF_ERROR(check_memory_for(store.total_bytes()));
     RETURN_IF_ERROR(check_same_media(media, path, config));
+    if (config.score_head) RETURN_IF_ERROR(check_score_head(serving, path, store));
     if (check) RETURN_IF_ERROR(check(path).with_prefix(path));
     // One thread: requests are computed meanwhile, and their threads must not wait for this one.
     ThreadPool pool(1);
@@ -353,6 +369,10 @@ Result<TextComponents> load_text_components(const ModelOptions& options, const s
   std::sort(components.eos_token_ids.begin(), components.eos_token_ids.end());
   components.eos_token_ids.erase(std::unique(components.eos_token_ids.begin(), components.eos_token_ids.end()),
                                  components.eos_token_ids.end());
+  if (const auto& others = components.dir.generation.not_followed; !others.empty()) {
+    LOG_WARNING("{}/generation_config.json: {} not followed; a request sets what it wants itself (docs/api.md)", path,
+                fmt::join(others, ", "));
+  }
   components.facts = make_facts(options, served_name, components);
   // Of these two an error is no reason not to serve: it becomes the message of the endpoint that needs the file.
   if (const Result<PoolingConfig> pooling = read_pooling_config(path); pooling.ok()) {

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "formats/tensor_names.h"
 #include "formats/weights.h"
 #include "kernels/half.h"
 
@@ -9,7 +10,7 @@ namespace millrace {
 
 Result<std::vector<float>> read_score_head(const std::string& model_dir, int64_t hidden_size) {
   ASSIGN_OR_RETURN(WeightStore store, WeightStore::open(model_dir));
-  ASSIGN_OR_RETURN(const TensorView head, store.get("score.weight", Shape{1, hidden_size}));
+  ASSIGN_OR_RETURN(const TensorView head, store.get(kScoreHeadName, Shape{1, hidden_size}));
   std::vector<float> out(static_cast<std::size_t>(hidden_size));
   if (head.dtype == DType::kF32) {
     std::memcpy(out.data(), head.data, out.size() * sizeof(float));
