@@ -85,6 +85,7 @@ class Reader : public LinkUser {
     std::vector<Range> again;  // of links that broke: to be requested again
     uint64_t received = 0;
     int breaks = 0;
+    uint64_t counted_route = 0;      // links with routes below it were open at the last break that was counted
     int fetching = 0;                // that the channel works on
     bool by_frames = false;          // a GRANT was of no use
     bool unproved = false;           // see fetched()
@@ -145,7 +146,7 @@ class Reader : public LinkUser {
   void finish_drop(Get& get, StatusCode code);
   void send_release(const Get& get, StatusCode code, bool answer);
   void fail_remote(Remote& remote, const Status& why);
-  void retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets, const Status& why);
+  void retry_or_fail(const Route& route, const std::vector<uint64_t>& tickets, const Status& why);
   void repeat(int64_t now_ms, int64_t& due_ms);
   void tidy(Remote& remote);
   Get* find(uint64_t ticket);  // an open one
