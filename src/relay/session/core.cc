@@ -80,7 +80,7 @@ bool Core::run() {
   loop.run(*this);
   const bool clean = channel->shut_down();
   // Behind the channel: from here on nothing of the transport calls them, and they forget their links, which are gone.
-  reader.clear();
+  reader.clear(clean);
   writer.clear();
   return clean;
 }

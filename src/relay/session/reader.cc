@@ -2,6 +2,7 @@
 #include "relay/session/reader.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,8 +20,17 @@ constexpr std::size_t kScratchBytes = 64u << 10;
 // relay's memory for good.
 Reader::Reader(Core& core) : core_(core), pool_(core.options.pool_bytes / 2), scratch_(kScratchBytes) {}
 
-// After Channel::shut_down(): the transport writes to no get any more. The ends were delivered by OpTable::close().
-void Reader::clear() {
+// The ends were delivered by OpTable::close(). After a clean end the transport writes to no get any more; else it may
+// still write to those that it fetched for, whose memory then stays until the process ends.
+void Reader::clear(bool clean) {
+  if (!clean) {
+    static std::mutex mutex;
+    static auto& abandoned = *new std::vector<std::unique_ptr<Get>>;
+    const std::lock_guard lock(mutex);
+    for (auto& [ticket, get] : gets_) {
+      if (get->fetching > 0) abandoned.push_back(std::move(get));
+    }
+  }
   routes_.clear();
   waiting_.clear();
   gets_.clear();

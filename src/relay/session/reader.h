@@ -51,7 +51,8 @@ class Reader : public LinkUser {
   void get_ended(RelayOp op, StatusCode code);
   void flush();
   int64_t check_time(int64_t now_ms);
-  void clear();
+  // After Channel::shut_down() and its answer.
+  void clear(bool clean);
   bool has_startable() const { return startable_; }  // flush() has something to start
   bool idle() const { return gets_.empty() && unanswered_.empty(); }
 
