@@ -77,7 +77,7 @@ Result<std::unique_ptr<Instance>> Instance::lead(PipelineSpec spec, Library libr
 
 Status Instance::add_coordinator(CoordinatorOptions options) {
   ASSIGN_OR_RETURN(auto inbox, network_->bind_coordinator());
-  ASSIGN_OR_RETURN(lead_->relays, network_->relays(spec_.relay));
+  ASSIGN_OR_RETURN(lead_->relays, network_->coordinator_relays(spec_.relay));
   lead_->env = std::make_unique<Env>(*this);
   options.session = random_session();
   if (spec_.lease_ms > 0) options.lease_ms = spec_.lease_ms;

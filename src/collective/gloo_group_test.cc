@@ -230,6 +230,29 @@ TEST(GlooListener, AllRanksMayHaveConnectedBeforeTheFirstIsAccepted) {
   for (const StreamSocket& socket : out) EXPECT_TRUE(socket.open());
 }
 
+// PyTorch 1.13 names no pair: a connection from another host than the rank's is not the rank.
+TEST(GlooListener, AConnectionOfAnotherHostIsClosed) {
+  Result<GlooListener> listener = GlooListener::open(resolve("127.0.0.1", 0)->front(), 8);
+  ASSERT_TRUE(listener.ok()) << listener.status().to_string();
+  Result<StreamSocket> socket = connect_to(listener->address(), soon());
+  ASSERT_TRUE(socket.ok()) << socket.status().to_string();
+  CancelSignal cancel;
+  Status status;
+  std::thread rank([&] {
+    const WaitLimit limit{soon().deadline, &cancel};
+    status = listener->accept_from(resolve("192.0.2.1", 7)->front(), limit).status();
+  });
+  std::string byte(1, '\0');
+  EXPECT_EQ(socket->read_all(bytes_of(byte), soon()).code(), StatusCode::kUnavailable) << "it was not closed";
+  cancel.cancel();
+  rank.join();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.to_string();
+  EXPECT_NE(status.message().find("nothing came from 192.0.2.1, but from 127.0.0.1"), std::string::npos)
+      << status.message();
+  socket = connect_to(listener->address(), soon());
+  EXPECT_TRUE(listener->accept_from(resolve("127.0.1.1", 7)->front(), soon()).ok());
+}
+
 TEST(TcpStore, HostileRepliesAreRefused) {
   const auto get = [](const std::string& reply) {
     auto [local_end, peer_end] = socket_pair();

@@ -88,13 +88,26 @@ Status GlooListener::accept_pairs(Expected expected, std::vector<StreamSocket>& 
   return ok_status();
 }
 
-// PyTorch 1.13 sends no number: which rank it is follows from the listener that it came to.
-Result<StreamSocket> GlooListener::accept_first(const WaitLimit& limit) {
+// PyTorch 1.13 sends no number: which rank it is follows from the listener that it came to, and from its host.
+Result<StreamSocket> GlooListener::accept_from(const SocketAddress& peer, const WaitLimit& limit) {
+  std::string closed;  // the last host whose connection was closed
   while (true) {
-    RETURN_IF_ERROR(wait_for(listener_.fd(), POLLIN, limit));
-    const int fd = accept4(listener_.fd(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd >= 0) return StreamSocket(fd);
-    if (errno == EMFILE || errno == ENFILE) return error(StatusCode::kUnavailable, "accept: {}", std::strerror(errno));
+    if (const Status status = wait_for(listener_.fd(), POLLIN, limit); !status.ok()) {
+      return status.with_prefix(
+          fmt::format("nothing came from {}{}", peer.host(), closed.empty() ? "" : ", but from " + closed));
+    }
+    SocketAddress from;
+    from.size = sizeof(from.storage);
+    const int fd =
+        accept4(listener_.fd(), reinterpret_cast<sockaddr*>(&from.storage), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) {
+      return error(StatusCode::kUnavailable, "accept: {}", std::strerror(errno));
+    }
+    if (fd < 0) continue;
+    StreamSocket socket(fd);
+    // A host has many loopback addresses, and connects from another one than it listens at.
+    if ((from.loopback() && peer.loopback()) || from.host() == peer.host()) return socket;
+    closed = from.host();
   }
 }
 

@@ -25,8 +25,9 @@ class GlooListener {
   const SocketAddress& address() const { return address_; }
   // Waits for one connection of each pair in `expected` and stores it in `out[rank]`.
   Status accept_pairs(Expected expected, std::vector<StreamSocket>& out, const WaitLimit& limit);
-  // The first connection, from any peer: PyTorch 1.13 has a listener for each pair.
-  Result<StreamSocket> accept_first(const WaitLimit& limit);
+  // The first connection from the host of `peer`: PyTorch 1.13 has a listener for each pair, and its connections name
+  // no rank. Those of other hosts are closed.
+  Result<StreamSocket> accept_from(const SocketAddress& peer, const WaitLimit& limit);
 
  private:
   struct Pending {

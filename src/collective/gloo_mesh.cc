@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <random>
+#include <utility>
 
 #include "collective/gloo_listener.h"
 #include "collective/gloo_record.h"
@@ -115,20 +116,22 @@ Status connect_torch1(Mesh& mesh) {
   }
   RETURN_IF_ERROR(mesh.publish(encode_address_list(addresses)));
 
-  std::vector<int> expected;
+  std::vector<std::pair<int, SocketAddress>> expected;
   for (int rank = 0; rank < options.world_size; ++rank) {
     if (rank == options.rank) continue;
     ASSIGN_OR_RETURN(const SocketAddress peer, mesh.address_of(rank));
     ASSIGN_OR_RETURN(const bool connects, connects_to(listeners[static_cast<std::size_t>(rank)].address(), peer));
     if (!connects) {
-      expected.push_back(rank);
+      expected.emplace_back(rank, peer);
       continue;
     }
     RETURN_IF_ERROR(options.allowed.check(peer));
     ASSIGN_OR_RETURN(mesh.socket(rank), connect_to(peer, mesh.limit));
   }
-  for (const int rank : expected) {
-    ASSIGN_OR_RETURN(mesh.socket(rank), listeners[static_cast<std::size_t>(rank)].accept_first(mesh.limit));
+  for (const auto& [rank, peer] : expected) {
+    Result<StreamSocket> socket = listeners[static_cast<std::size_t>(rank)].accept_from(peer, mesh.limit);
+    if (!socket.ok()) return socket.status().with_prefix(fmt::format("rank {} has not connected", rank));
+    mesh.socket(rank) = std::move(*socket);
   }
   return ok_status();
 }

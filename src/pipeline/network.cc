@@ -34,12 +34,19 @@ Result<std::unique_ptr<PipelineNetwork>> PipelineNetwork::make(const PipelineSpe
   network->control_ = spec.control;
   network->over_hosts_ = spec.over_hosts();
   network->one_process_ = one_process;
-  // A reader needs what any writer may choose, the coordinator included, so every process has all of them.
-  network->backends_ = {"local", "shm"};
-  if (network->over_hosts_) network->backends_.insert("tcp");
-  network->backends_.insert(spec.relay.backend);
-  for (const StageSpec& stage : spec.stages) network->backends_.insert(stage.relay.backend);
-  network->backends_.erase("auto");
+  // A reader needs what any writer may choose, the coordinator included, so every stage has all of them.
+  std::set<std::string> all = {"local", "shm"};
+  if (network->over_hosts_) all.insert("tcp");
+  all.insert(spec.relay.backend);
+  // The coordinator reads from terminals alone, and writes by the pipeline's own. A relay that others reach may end its
+  // process (docs/relay-ucx.md), which is the HTTP server's too: it has none that it does not need.
+  std::set<std::string> of_coordinator = all;
+  for (const StageSpec& stage : spec.stages) {
+    all.insert(stage.relay.backend);
+    if (stage.terminal) of_coordinator.insert(stage.relay.backend);
+  }
+  all.erase("auto"), of_coordinator.erase("auto");
+  network->backends_ = std::move(all), network->coordinator_backends_ = std::move(of_coordinator);
   if (!spec.key_file.empty()) {
     ASSIGN_OR_RETURN(network->key_, SharedKey::load(spec.key_file));
   }
@@ -127,7 +134,7 @@ wire::Peer PipelineNetwork::self(const std::string& stage, uint32_t replica, uin
   return peer;
 }
 
-Result<loop::Relays> PipelineNetwork::relays(const RelaySpec& spec) const {
+Result<loop::Relays> PipelineNetwork::make_relays(const std::set<std::string>& backends, const RelaySpec& spec) const {
   RelayOptions options;
   if (spec.pool_mib > 0) options.pool_bytes = static_cast<std::size_t>(spec.pool_mib) << 20;
   if (spec.credits > 0) options.credits = spec.credits;
@@ -139,7 +146,7 @@ Result<loop::Relays> PipelineNetwork::relays(const RelaySpec& spec) const {
     options.connect_timeout_ms = kConnectOverHostsMs;
   }
   loop::Relays out;
-  for (const std::string& name : backends_) {
+  for (const std::string& name : backends) {
     ASSIGN_OR_RETURN(auto relay, make_relay(name, options));
     out.emplace(name, std::move(relay));
   }

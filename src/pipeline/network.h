@@ -50,12 +50,17 @@ class PipelineNetwork {
 
   // This process, but for endpoint and relays.
   wire::Peer self(const std::string& stage, uint32_t replica, uint64_t incarnation) const;
-  // One of each backend that a stage may need. `spec`: of the stage, or of the pipeline for the coordinator.
-  Result<loop::Relays> relays(const RelaySpec& spec) const;
+  // One of each backend that a stage may need. `spec`: of the stage.
+  Result<loop::Relays> relays(const RelaySpec& spec) const { return make_relays(backends_, spec); }
+  // Those of the edges that begin or end in the coordinator. `spec`: of the pipeline.
+  Result<loop::Relays> coordinator_relays(const RelaySpec& spec) const {
+    return make_relays(coordinator_backends_, spec);
+  }
 
  private:
   PipelineNetwork() = default;
   Status check_far(const Endpoint& control, const std::string& listen) const;
+  Result<loop::Relays> make_relays(const std::set<std::string>& backends, const RelaySpec& spec) const;
   const SharedKey* key() const { return key_ ? &*key_ : nullptr; }
   std::string inbox_endpoint(const std::string& name) const;
   std::string coordinator_endpoint() const;
@@ -63,7 +68,7 @@ class PipelineNetwork {
   ZmqContext zmq_;
   std::string run_dir_, control_, listen_;
   bool over_hosts_ = false, one_process_ = false;
-  std::set<std::string> backends_;  // of relays
+  std::set<std::string> backends_, coordinator_backends_;  // of relays
   std::optional<SharedKey> key_;
   std::optional<CoordinatorLinks> links_;  // over hosts
 };

@@ -25,11 +25,26 @@ stages:
   ASSERT_TRUE(spec.ok()) << spec.status().message();
   const auto network = PipelineNetwork::make(*spec, "/tmp", "");
   ASSERT_TRUE(network.ok()) << network.status().message();
-  for (const RelaySpec& who : {spec->relay, spec->stages[0].relay}) {
-    const auto relays = (*network)->relays(who);
+  for (const auto& relays : {(*network)->relays(spec->stages[0].relay), (*network)->coordinator_relays(spec->relay)}) {
     ASSERT_TRUE(relays.ok()) << relays.status().message();
     EXPECT_TRUE(relays->contains("tcp"));
   }
+}
+
+TEST(PipelineNetwork, TheCoordinatorHasTheRelaysOfItsEdgesAlone) {
+  const auto has_tcp = [](const char* of_a, const char* of_b) {
+    const std::string yaml = fmt::format(
+        "stages:\n"
+        "  - {{name: a, worker: work, next: b, relay: {}}}\n"
+        "  - {{name: b, worker: work, terminal: true, relay: {}}}\n",
+        of_a, of_b);
+    const auto spec = parse_pipeline(yaml, "p.yaml", library()).value();
+    const auto network = PipelineNetwork::make(spec, "/tmp", "").value();
+    EXPECT_TRUE(network->relays(spec.stages[1].relay).value().contains("tcp"));
+    return network->coordinator_relays(spec.relay).value().contains("tcp");
+  };
+  EXPECT_FALSE(has_tcp("tcp", "auto")) << "an edge between two stages";
+  EXPECT_TRUE(has_tcp("auto", "tcp")) << "the answers";
 }
 
 // --listen and --join stand instead of the file's control: they are held to the same.

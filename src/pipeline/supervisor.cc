@@ -57,6 +57,7 @@ void Supervisor::run() {
       if (child.kill.exchange(0) == child.incarnation) {
         LOG_ERROR("the process '{}' hangs: it is killed", child.spec.name);
         ::kill(child.pid, SIGKILL);
+        child.killed = true;
       }
       int wait_status = 0;
       // Polled by pid: waitpid(-1) would take the exit of children that other parts of this process have started.
@@ -71,6 +72,7 @@ void Supervisor::launch(Child& child) {
   // Before `starting`, which reports it: the coordinator expects this number before the process can register with it.
   ++child.incarnation;
   child.started_ms = monotonic_ms();
+  child.killed = false;
   events_.starting(child.spec.name, child.incarnation);
   auto pid = spawn_self({.arguments = child.spec.arguments(child.incarnation),
                          .env = child.spec.env,
@@ -97,8 +99,8 @@ void Supervisor::reap(Child& child, int wait_status) {
     events_.gave_up(child.spec.name);
     return;
   }
-  const bool killed = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-  const char* hint = killed ? ", as the kernel does where memory runs out (see dmesg)" : "";
+  const bool by_another = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL && !child.killed;
+  const char* hint = by_another ? ", as the kernel does where memory runs out (see dmesg)" : "";
   LOG_ERROR("the {} stopped: {}{}; starting it again in {} ms", child.spec.name, how, hint, child.pause_ms);
   child.start_at_ms = monotonic_ms() + child.pause_ms;
   child.pause_ms = std::min(child.pause_ms * 2, kMaxRestartPauseMs);

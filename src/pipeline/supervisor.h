@@ -73,6 +73,7 @@ class Supervisor {
     int64_t start_at_ms = 0;
     bool given_up = false;
     std::atomic<uint64_t> kill = 0;  // the incarnation that hangs
+    bool killed = false;             // this one, by the supervisor
   };
 
   void run();

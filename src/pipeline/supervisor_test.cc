@@ -15,6 +15,7 @@
 #include <mutex>
 
 #include "base/log.h"
+#include "base/log_tail.h"
 
 namespace millrace {
 namespace {
@@ -155,6 +156,34 @@ TEST_F(SupervisorTest, AChildThatHangsIsKilledAndStartedAgain) {
   EXPECT_EQ(events("a")[2].what, "starting 2");
   EXPECT_FALSE(is_dead(other));
   EXPECT_EQ(events("b").size(), 1u);
+}
+
+// The hint at the kernel's memory is for kills that are not the supervisor's own.
+TEST_F(SupervisorTest, TheLogNamesTheMemoryOfTheKernelOnlyForAKillOfAnother) {
+  log_init("test", LogLevel::kError);
+  const LogFollower log;
+  const auto stopped = [&log](std::size_t times) {  // the line about the last stop
+    std::string last;
+    EXPECT_TRUE(eventually([&] {
+      std::size_t seen = 0;
+      for (const LogTailLine& line : log.lines()) {
+        if (line.text.find("stopped") != std::string::npos) ++seen, last = line.text;
+      }
+      return seen >= times;
+    }));
+    return last;
+  };
+  start({child("a", "sleep")});
+  const pid_t hung = wait_for_pid("a");
+  fs::remove(file("a"));
+  supervisor_->kill_hung("a", 1);
+  EXPECT_EQ(stopped(1).find("memory"), std::string::npos) << stopped(1);
+  const pid_t second = wait_for_pid("a");
+  EXPECT_NE(second, hung);
+  ASSERT_EQ(::kill(second, SIGKILL), 0);
+  EXPECT_NE(stopped(2).find("memory"), std::string::npos) << stopped(2);
+  supervisor_.reset();
+  log_init("test", LogLevel::kOff);
 }
 
 TEST_F(SupervisorTest, ADeadChildIsNoticedAndStartedAgain) {

@@ -298,6 +298,7 @@ struct Chatterbox : loop::WorkerHost {
   void collect(std::vector<loop::WorkOutput>& out) override { out.push_back({.kind = loop::WorkOutput::Kind::kChunk}); }
   int64_t run(int64_t) override { return loop::kNoWake; }
   int64_t standing_ms(int64_t) override { return 0; }
+  void compensate_pause(int64_t, int64_t) override {}
   void describe(wire::StageStatus&) const override {}
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return 0; }

@@ -1,4 +1,4 @@
-// What a stage reports of requests when the coordinator asks (wire/probe_messages.h).
+// What a stage reports of requests when the coordinator asks (wire/probe_messages.h), and of a worker that stands.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -93,6 +93,30 @@ TEST_F(StageLoopReports, AnotherSessionsCoordinatorGetsNoAnswer) {
   make();
   deliver(wire::RequestProbe{.from = {.session = kSession + 1}, .round = 1, .ids = {ReqId{1}}});
   EXPECT_TRUE(coordinator_->all<wire::RequestReport>().empty());
+}
+
+struct StandingWorker : ScriptedWorker {
+  using ScriptedWorker::ScriptedWorker;
+  std::optional<Pulse> pulse() const override { return Pulse{.busy = true, .progress = 1}; }
+};
+
+// The process was stopped and continued: the worker could not move.
+TEST_F(StageLoopReports, APauseOfTheProcessIsNoStall) {
+  config_.spec = spec_;
+  StageLoopEnv env;
+  env.coordinator = coordinator_;
+  env.connect = [](const wire::Peer&) -> Result<std::shared_ptr<Outbox>> { return internal_error("no"); };
+  env.worker = std::make_unique<loop::InlineWorkerHost>(std::make_unique<StandingWorker>(log_));
+  loop_ = StageLoop::make(config_, library_, std::move(env)).value();
+  const auto state = [this] { return coordinator_->all<wire::StageStatus>().back().state; };
+  welcome();
+  run(1000);
+  ASSERT_EQ(state(), wire::StageState::kReady);
+  now_ += 60'000;
+  run(0);
+  EXPECT_EQ(state(), wire::StageState::kReady);
+  run(1000);
+  EXPECT_EQ(state(), wire::StageState::kStalled) << "what it stood before the pause counts";
 }
 
 }  // namespace

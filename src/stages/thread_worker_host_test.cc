@@ -108,6 +108,19 @@ TEST_F(ThreadWorkerHostTest, OneThatIsBusyAndDoesNotMoveStands) {
   ASSERT_TRUE(wait_for([this] { return host_->standing_ms(4'000) == 0; }));
 }
 
+TEST_F(ThreadWorkerHostTest, APauseOfTheProcessDoesNotCount) {
+  load();
+  EXPECT_EQ(host_->standing_ms(1'000), 0);
+  control_.busy = true;
+  poke();
+  EXPECT_EQ(host_->standing_ms(2'000), 1'000);
+  host_->compensate_pause(9'000, 6'500);
+  EXPECT_EQ(host_->standing_ms(9'000), 1'500);
+  host_->compensate_pause(10'000, 60'000);
+  EXPECT_EQ(host_->standing_ms(10'000), 0);
+  control_.busy = false;
+}
+
 TEST_F(ThreadWorkerHostTest, ALongCallThatMovesDoesNotStand) {
   load();
   control_.hang = true;

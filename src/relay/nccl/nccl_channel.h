@@ -44,6 +44,7 @@ class NcclChannel final : public session::Channel {
   int64_t nap_us() const override;
   void flush() override;
   int64_t check_time(int64_t now_ms) override;
+  void compensate_pause(int64_t now_ms) override { sockets_.compensate_pause(now_ms); }
   bool shut_down() override;
 
  private:

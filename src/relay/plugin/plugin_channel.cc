@@ -327,35 +327,59 @@ Status PluginChannel::fetch(Link&, const Header&, std::span<const std::byte> whe
     return internal_error("the writer granted {} bytes; wanted {}", where.size() < 16 ? 0 : load_u64(&where[8]),
                           fetch.layout->block_bytes());
   }
-  Read read{.fetch = fetch, .checksum = load_u64(&where[16])};
   const uint64_t span = fetch.layout->block_bytes();
-  // Into registered memory, as plugins write nowhere else; deliver() copies from there.
-  const std::optional<uint64_t> extent = receive_.take(span);
-  if (!extent) {
-    return error(StatusCode::kResourceExhausted, "there are no {} bytes left to receive into", span);
-  }
-  read.extent = *extent;
+  if (span > half_) return error(StatusCode::kResourceExhausted, "{} bytes; at most {} are received", span, half_);
+  Read read{.fetch = fetch, .source = load_u64(&where[0]), .checksum = load_u64(&where[16])};
   for (const auto& [key, link] : links_) {
     if (link.get() == fetch.link) read.from = key.first;
   }
-  Peer& peer = peers_.at(read.from);
-  const int code = span == 0 ? MILLRACE_RELAY_OK
-                             : plugin_.read(engine_, peer.handle, load_u64(&where[0]), *extent, span, &read.transfer);
-  if (code != MILLRACE_RELAY_OK) {
-    receive_.release(*extent);
-    if (code == MILLRACE_RELAY_GONE) return Status(StatusCode::kUnavailable, "the writer cannot be reached any more");
-    return internal_error("the plugin cannot read what was granted: code {}", code);
-  }
-  ++peer.uses;
+  const bool others_wait = std::any_of(reads_.begin(), reads_.end(), [](const Read& one) { return !one.extent; });
+  if (!others_wait) RETURN_IF_ERROR(begin_read(read));
+  ++peers_.at(read.from).uses;
   reads_.push_back(read);
   return ok_status();
+}
+
+// OK also where the memory is short: then it waits until another read ends. The session's quota does not keep that from
+// happening: it counts no gets with destinations of their own, and free memory may lie in several runs.
+Status PluginChannel::begin_read(Read& read) {
+  const uint64_t span = read.fetch.layout->block_bytes();
+  // Into registered memory, as plugins write nowhere else; deliver() copies from there.
+  const std::optional<uint64_t> extent = receive_.take(span);
+  if (!extent) return ok_status();
+  const int code = span == 0
+                       ? MILLRACE_RELAY_OK
+                       : plugin_.read(engine_, peers_.at(read.from).handle, read.source, *extent, span, &read.transfer);
+  if (code == MILLRACE_RELAY_OK) {
+    read.extent = extent;
+    return ok_status();
+  }
+  receive_.release(*extent);
+  if (code == MILLRACE_RELAY_GONE) return Status(StatusCode::kUnavailable, "the writer cannot be reached any more");
+  return internal_error("the plugin cannot read what was granted: code {}", code);
+}
+
+// In the order in which they came; those that are over end in any case.
+void PluginChannel::begin_waiting() {
+  bool full = false;
+  for (auto at = reads_.begin(); at != reads_.end();) {
+    const auto next = std::next(at);
+    if (!at->extent && at->abandoned) {
+      finish_read(at, Status(StatusCode::kCancelled, "the get is over"));
+    } else if (!at->extent && !full) {
+      const Status begun = begin_read(*at);
+      full = begun.ok() && !at->extent;
+      if (!begun.ok()) finish_read(at, begun);
+    }
+    at = next;
+  }
 }
 
 void PluginChannel::abandon(RelayOp get) {
   for (Read& read : reads_) {
     if (read.fetch.get != get || std::exchange(read.abandoned, true) || read.fetch.size == 0) continue;
     // Only asks: the extent stays taken until poll() reports the end, as the plugin may write to it until then.
-    plugin_.abandon(engine_, read.transfer);
+    if (read.extent) plugin_.abandon(engine_, read.transfer);
   }
 }
 
@@ -363,27 +387,33 @@ bool PluginChannel::finish_reads() {
   bool any = false;
   for (auto at = reads_.begin(); at != reads_.end();) {
     const auto next = std::next(at);
-    const int code = at->fetch.layout->block_bytes() == 0 ? MILLRACE_RELAY_OK : plugin_.poll(engine_, at->transfer);
+    const int code = !at->extent                            ? MILLRACE_RELAY_PENDING
+                     : at->fetch.layout->block_bytes() == 0 ? MILLRACE_RELAY_OK
+                                                            : plugin_.poll(engine_, at->transfer);
     if (code != MILLRACE_RELAY_PENDING) {
       any = true;
-      // Erased before fetched(), which may begin or abandon other reads.
-      const Read read = *at;
-      reads_.erase(at);
-      Status status = code == MILLRACE_RELAY_OK ? deliver(read)
+      finish_read(at, code == MILLRACE_RELAY_OK ? deliver(*at)
                       : code == MILLRACE_RELAY_GONE
                           ? Status(StatusCode::kUnavailable, "the writer died during the read")
-                          : internal_error("the plugin's read failed: code {}", code);
-      receive_.release(read.extent);
-      release_peer(read.from);
-      core_.reader.fetched(read.fetch, status);
+                          : internal_error("the plugin's read failed: code {}", code));
     }
     at = next;
   }
+  begin_waiting();
   return any;
 }
 
+void PluginChannel::finish_read(std::list<Read>::iterator at, const Status& status) {
+  // Erased before fetched(), which may begin or abandon other reads.
+  const Read read = *at;
+  reads_.erase(at);
+  if (read.extent) receive_.release(*read.extent);
+  release_peer(read.from);
+  core_.reader.fetched(read.fetch, status);
+}
+
 Status PluginChannel::deliver(const Read& read) const {
-  const std::byte* block = at(read.extent);
+  const std::byte* block = at(*read.extent);
   // The get has had its end; fetched() only erases its record.
   if (read.abandoned) return ok_status();
   if (checksum_of(block, *read.fetch.layout, read.fetch.generation) != read.checksum) {

@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -88,8 +89,9 @@ class PluginChannel final : public session::Channel {
   struct Read {
     session::Fetch fetch;
     Instance from{};
-    uint64_t extent = 0;  // of receive_
+    uint64_t source = 0;  // where it lies at the writer
     uint64_t checksum = 0;
+    std::optional<uint64_t> extent;  // of receive_; none: it waits for memory, behind those that wait already
     uint64_t transfer = 0;
     bool abandoned = false;
   };
@@ -102,7 +104,10 @@ class PluginChannel final : public session::Channel {
   void release_peer(const Instance& instance);
   bool receive_messages();
   void on_message(const Message& message);
+  Status begin_read(Read& read);
+  void begin_waiting();
   bool finish_reads();
+  void finish_read(std::list<Read>::iterator at, const Status& status);
   Status deliver(const Read& read) const;
   session::LinkUser& user_of(bool reads) const;
 

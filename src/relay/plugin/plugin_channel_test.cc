@@ -1,4 +1,5 @@
-// PluginChannel over a plugin that is played here: senders without number, and a close() that does not return.
+// PluginChannel over a plugin that is played here: senders without number, gets that wait for memory, and a close()
+// that does not return.
 #include "relay/plugin/plugin_channel.h"
 
 #include <gtest/gtest.h>
@@ -11,6 +12,7 @@
 #include <future>
 
 #include "base/clock.h"
+#include "relay/testing/await.h"
 #include "wire/limits.h"
 
 namespace millrace::plugin {
@@ -21,6 +23,8 @@ struct Engine {
   std::unique_ptr<void, decltype(&std::free)> memory{nullptr, &std::free};
   std::deque<std::string> messages;  // that receive() has
   uint64_t connects = 0, disconnects = 0;
+  int reads = 0;                           // begun
+  int read_code = MILLRACE_RELAY_PENDING;  // of all of them
   std::function<void()> on_close = [] {};
 };
 
@@ -55,9 +59,12 @@ constexpr millrace_relay_plugin kPlugin = {
           return MILLRACE_RELAY_OK;
         },
     .disconnect = [](millrace_relay_engine* engine, uint64_t) { ++of(engine).disconnects; },
-    .read = [](millrace_relay_engine*, uint64_t, uint64_t, uint64_t, uint64_t,
-               uint64_t*) { return MILLRACE_RELAY_INVALID; },
-    .poll = [](millrace_relay_engine*, uint64_t) { return MILLRACE_RELAY_INVALID; },
+    .read =
+        [](millrace_relay_engine* engine, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t*) {
+          ++of(engine).reads;
+          return MILLRACE_RELAY_OK;
+        },
+    .poll = [](millrace_relay_engine* engine, uint64_t) { return of(engine).read_code; },
     .abandon = [](millrace_relay_engine*, uint64_t) {},
     .send = [](millrace_relay_engine*, uint64_t, const void*, size_t) { return MILLRACE_RELAY_OK; },
     .receive =
@@ -98,6 +105,39 @@ class PluginChannelTest : public testing::Test {
     while (!engine.messages.empty()) channel->poll();
   }
 
+  // A get into memory of its own, which no quota counts, with the GRANT that answers its REQUEST.
+  relay_testing::AwaitGet get_granted(std::size_t bytes, RelayOp* op = nullptr) {
+    relay_testing::AwaitGet end;
+    std::vector<std::byte>& memory = destinations.emplace_back(bytes);
+    const std::vector<std::size_t> sizes = {bytes};
+    session::GetTask task;
+    GetRequest request{.sizes = sizes, .destination = {memory}};
+    request.done = end.callback();
+    task.op = core.table.open_get(std::move(request), monotonic_ms()).value();
+    task.writer.instance = writer;
+    task.writer.key = to_hex(writer);
+    task.writer.endpoint = "b";
+    task.put = 5, task.generation = 6, task.total = bytes;
+    core.reader.start(task);
+    core.table.unpin(task.op);
+    core.reader.flush();
+    Message message{.from = writer.random, .to = core.instance.random};
+    message.header.type = session::FrameType::kGrant;
+    message.header.flags = session::kFlagWriter;
+    message.header.length = 24;
+    message.header.op = task.put, message.header.generation = task.generation, message.header.ticket = task.op.value;
+    message.header.extra = bytes;
+    message.payload = std::string(24, '\0');
+    session::store_u64(reinterpret_cast<std::byte*>(message.payload.data()) + 8,
+                       session::Layout(sizes, channel->traits().frames).block_bytes());
+    engine.messages.push_back(encode_message(message));
+    channel->poll();
+    if (op != nullptr) *op = task.op;
+    return end;
+  }
+
+  std::deque<std::vector<std::byte>> destinations;
+  const InstanceId writer = make_instance_id();
   Engine engine;
   session::Core core{RelayOptions{.pool_bytes = 1 << 20}};
   PluginChannel* channel = nullptr;
@@ -118,6 +158,30 @@ TEST_F(PluginChannelTest, SendersAreLimited) {
   EXPECT_EQ(engine.disconnects, wire::kMaxPeers + 1);
   send_requests(1);
   EXPECT_EQ(engine.connects, wire::kMaxPeers + 2);
+  channel->shut_down();
+}
+
+// The memory to receive into is taken first fit, and gets with destinations of their own are in no quota.
+TEST_F(PluginChannelTest, AGetWaitsForTheMemoryOfAnother) {
+  constexpr std::size_t kBytes = 1 << 20;
+  const auto first = get_granted(kBytes);
+  EXPECT_EQ(engine.reads, 1);
+  RelayOp cancelled;
+  const auto second = get_granted(kBytes), third = get_granted(kBytes, &cancelled), fourth = get_granted(1);
+  channel->poll();
+  EXPECT_EQ(engine.reads, 1);
+  EXPECT_FALSE(second.ready() || third.ready() || fourth.ready());
+  core.table.cancel(cancelled);
+  core.reader.get_ended(cancelled, StatusCode::kCancelled);
+  channel->poll();
+  EXPECT_TRUE(third.ready());
+  engine.read_code = MILLRACE_RELAY_GONE;  // the first and then, in a later turn, what has waited
+  channel->poll();
+  EXPECT_TRUE(first.ready());
+  EXPECT_EQ(engine.reads, 3);
+  channel->poll();
+  EXPECT_TRUE(second.ready() && fourth.ready());
+  EXPECT_EQ(core.table.books().gets, 0);
   channel->shut_down();
 }
 

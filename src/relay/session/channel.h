@@ -137,7 +137,7 @@ struct Traits {
   std::size_t range_bytes = SIZE_MAX;  // of one REQUEST; 0: a frame
   int ranges_in_flight = 1;            // of one get on one link
   std::size_t max_get_bytes = 0;       // 0: pool_bytes
-  int reconnects = 0;                  // broken links that one get survives
+  int reconnects = 0;                  // breaks that one get survives, of one link or of several at once
   int farewell_ms = 100;               // for the last frames and transfers, at close()
   bool repeats = false;                // frames may be lost: REQUEST and RELEASE are repeated until they are answered
   bool hold_grants = false;            // what was granted stays until the RELEASE

@@ -80,7 +80,7 @@ bool Core::run() {
   loop.run(*this);
   const bool clean = channel->shut_down();
   // Behind the channel: from here on nothing of the transport calls them, and they forget their links, which are gone.
-  reader.clear();
+  reader.clear(clean);
   writer.clear();
   return clean;
 }
@@ -92,8 +92,10 @@ int64_t Core::nap_us() const {
 }
 
 int64_t Core::turn_end(int64_t now_ms) {
-  // Pings are due more often than this while anything is expected of a peer.
-  if (now_ms - std::exchange(turn_ms_, now_ms) > options.silent_ms / 2) channel->compensate_pause(now_ms);
+  // Pings are due more often than this while anything is expected of a peer. A loop that had nothing to do so long is
+  // not late: an idle connection whose silence was counted anew by each turn would never end.
+  const bool gap = now_ms - std::exchange(turn_ms_, now_ms) > options.silent_ms / 2;
+  if (gap && now_ms > due_ms_ && now_ms - due_ms_ > options.silent_ms / 4) channel->compensate_pause(now_ms);
   due_ms_ = std::min(due_ms_, now_ms + kSweepMs);  // something happened, or it is time
   if (now_ms >= swept_ms_ + kSweepMs) {
     swept_ms_ = now_ms;

@@ -2,6 +2,7 @@
 #include "relay/session/reader.h"
 
 #include <algorithm>
+#include <mutex>
 #include <utility>
 
 #include "base/clock.h"
@@ -19,8 +20,17 @@ constexpr std::size_t kScratchBytes = 64u << 10;
 // relay's memory for good.
 Reader::Reader(Core& core) : core_(core), pool_(core.options.pool_bytes / 2), scratch_(kScratchBytes) {}
 
-// After Channel::shut_down(): the transport writes to no get any more. The ends were delivered by OpTable::close().
-void Reader::clear() {
+// The ends were delivered by OpTable::close(). After a clean end the transport writes to no get any more; else it may
+// still write to those that it fetched for, whose memory then stays until the process ends.
+void Reader::clear(bool clean) {
+  if (!clean) {
+    static std::mutex mutex;
+    static auto& abandoned = *new std::vector<std::unique_ptr<Get>>;
+    const std::lock_guard lock(mutex);
+    for (auto& [ticket, get] : gets_) {
+      if (get->fetching > 0) abandoned.push_back(std::move(get));
+    }
+  }
   routes_.clear();
   waiting_.clear();
   gets_.clear();
@@ -314,12 +324,16 @@ void Reader::fail_remote(Remote& remote, const Status& why) {
 }
 
 // The gets whose link broke go on over another one.
-void Reader::retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets, const Status& why) {
+void Reader::retry_or_fail(const Route& route, const std::vector<uint64_t>& tickets, const Status& why) {
+  Remote& remote = *route.remote;
   for (const uint64_t ticket : tickets) {
     Get* get = find(ticket);
     // Counted for each get. A link that breaks again and again so ends each get after a bounded number of retries,
-    // while a new get has its full number.
-    if (get == nullptr || ++get->breaks <= core_.channel->traits().reconnects) continue;
+    // while a new get has its full number. What breaks one of the links with a writer often breaks all: those that were
+    // open at a break that was counted are not counted again.
+    if (get == nullptr || route.id < get->counted_route) continue;
+    get->counted_route = next_route_;
+    if (++get->breaks <= core_.channel->traits().reconnects) continue;
     drop(ticket, StatusCode::kUnavailable);
     core_.table.end_get(RelayOp{ticket}, Status(StatusCode::kUnavailable, why.message()));
   }
@@ -357,7 +371,7 @@ void Reader::on_lost(Link& link, const Status& why) {
     if (flight.range.offset == flight.range.end) get->again.push_back(flight.range);
     if (std::find(tickets.begin(), tickets.end(), flight.ticket) == tickets.end()) tickets.push_back(flight.ticket);
   }
-  retry_or_fail(remote, tickets, why);
+  retry_or_fail(route, tickets, why);
 }
 
 // ---- time -----------------------------------------------------------------------------------------------------------

@@ -51,7 +51,8 @@ class Reader : public LinkUser {
   void get_ended(RelayOp op, StatusCode code);
   void flush();
   int64_t check_time(int64_t now_ms);
-  void clear();
+  // After Channel::shut_down() and its answer.
+  void clear(bool clean);
   bool has_startable() const { return startable_; }  // flush() has something to start
   bool idle() const { return gets_.empty() && unanswered_.empty(); }
 
@@ -85,6 +86,7 @@ class Reader : public LinkUser {
     std::vector<Range> again;  // of links that broke: to be requested again
     uint64_t received = 0;
     int breaks = 0;
+    uint64_t counted_route = 0;      // links with routes below it were open at the last break that was counted
     int fetching = 0;                // that the channel works on
     bool by_frames = false;          // a GRANT was of no use
     bool unproved = false;           // see fetched()
@@ -145,7 +147,7 @@ class Reader : public LinkUser {
   void finish_drop(Get& get, StatusCode code);
   void send_release(const Get& get, StatusCode code, bool answer);
   void fail_remote(Remote& remote, const Status& why);
-  void retry_or_fail(Remote& remote, const std::vector<uint64_t>& tickets, const Status& why);
+  void retry_or_fail(const Route& route, const std::vector<uint64_t>& tickets, const Status& why);
   void repeat(int64_t now_ms, int64_t& due_ms);
   void tidy(Remote& remote);
   Get* find(uint64_t ticket);  // an open one

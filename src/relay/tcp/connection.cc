@@ -329,6 +329,11 @@ Status Connection::check_opening(int64_t now_ms, int64_t& due_ms) const {
                phase_ == Phase::kDraining ? "hang up" : "complete the handshake", until - phase_ms_);
 }
 
+void Connection::compensate_pause(int64_t now_ms) {
+  liveness.seen_ms = now_ms;
+  if (begun_ms_ != 0) begun_ms_ = now_ms;
+}
+
 Status Connection::check_time(int64_t now_ms, int64_t& due_ms) {
   if (phase_ != Phase::kReady) return check_opening(now_ms, due_ms);
   const bool expecting = busy();

@@ -88,6 +88,8 @@ class Connection final : public Link {
   // Time: queues a PING where one is due; an error where the peer is dead or too slow, or no get or put used the
   // connection for long. Lowers `due_ms` to when it wants to be asked again.
   Status check_time(int64_t now_ms, int64_t& due_ms);
+  // This side did not run for a while: what the peer is silent for, and has taken for a frame, counts from now on.
+  void compensate_pause(int64_t now_ms);
   // The handshake begins: connect() came to its end.
   Status connected();
 

@@ -133,6 +133,10 @@ int64_t ConnectionSet::check_time(int64_t now_ms) {
   return due_ms;
 }
 
+void ConnectionSet::compensate_pause(int64_t now_ms) {
+  for (auto& [id, one] : connections_) one.connection->compensate_pause(now_ms);
+}
+
 void ConnectionSet::clear() {
   for (auto& [id, one] : connections_) loop_.remove(one.loop_id);
   connections_.clear();

@@ -36,6 +36,7 @@ class ConnectionSet {
   void flush();
   // Returns when it wants to be asked again.
   int64_t check_time(int64_t now_ms);
+  void compensate_pause(int64_t now_ms);
   void clear();  // without calling the user
 
  private:

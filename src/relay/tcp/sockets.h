@@ -30,6 +30,10 @@ class Sockets {
   void close(const Link& link, const Status& why);
   void flush();
   int64_t check_time(int64_t now_ms);
+  void compensate_pause(int64_t now_ms) {
+    accepted_.compensate_pause(now_ms);
+    opened_.compensate_pause(now_ms);
+  }
   void shut_down();
 
  private:

@@ -97,6 +97,29 @@ TEST(TcpTamper, ACutConnectionIsMadeAgainOnce) {
   }
 }
 
+// A get over two streams loses both at once: the one retry is for both.
+TEST(TcpTamper, StreamsThatBreakTogetherAreOneBreak) {
+  RelayOptions two = options();
+  two.streams = 2;
+  const Pair pair = make_pair_of(kSetup, two);
+  Sent sent = send(*pair.writer, 1, {4 * kRangeBytes});
+  {
+    const Proxy both(pair.writer->address(), Mischief::kCut, kFirstByte + 1000, 2);
+    const auto reader = make_relay_of(kSetup, two);
+    const Result<Parts> parts = get_through(*reader, sent, both);
+    ASSERT_TRUE(parts.ok()) << parts.status().to_string();
+    EXPECT_EQ(differs(sent.seed, sent.sizes, *parts), "");
+    EXPECT_EQ(both.connections(), 3);
+    expect_put_end(sent, {StatusCode::kOk});
+  }
+  Sent again = send(*pair.writer, 2, {4 * kRangeBytes});
+  const Proxy always(pair.writer->address(), Mischief::kCut, kFirstByte + 1000);
+  const Result<Parts> parts = get_through(*pair.reader, again, always);
+  EXPECT_EQ(parts.status().code(), StatusCode::kUnavailable) << parts.status().to_string();
+  EXPECT_EQ(always.connections(), 3);
+  expect_put_end(again, {StatusCode::kUnavailable});
+}
+
 TEST(TcpTamper, AStalledConnectionEndsInTime) {
   RelayOptions impatient = options();
   impatient.silent_ms = 300;

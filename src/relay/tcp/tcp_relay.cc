@@ -36,6 +36,7 @@ class TcpChannel final : public Channel {
   }
   void flush() override { sockets_.flush(); }
   int64_t check_time(int64_t now_ms) override { return sockets_.check_time(now_ms); }
+  void compensate_pause(int64_t now_ms) override { sockets_.compensate_pause(now_ms); }
   bool shut_down() override {
     sockets_.shut_down();
     return true;

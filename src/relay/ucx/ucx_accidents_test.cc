@@ -1,4 +1,5 @@
-// What goes wrong under the UCX relay: bytes that come damaged, and more arenas of a writer's than are mapped at once.
+// What goes wrong under the UCX relay: bytes that come damaged, more arenas of a writer's than are mapped at once, and
+// sends that end after their endpoint was closed.
 #include <gtest/gtest.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include "relay/testing/fixture.h"
 #include "relay/ucx/ucx_api.h"
 #include "relay/ucx/ucx_channel.h"
+#include "relay/ucx/ucx_link.h"
 #include "relay/ucx/ucx_relay.h"
 
 namespace millrace::ucx {
@@ -139,6 +141,42 @@ TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
   sent[0] = send(**writer, 99, {kPut});
   expect_received(**reader, sent[0]);
   EXPECT_EQ(g_by_message, 0);
+}
+
+// A forced close is over at once, and UCX ends the sends of the endpoint later. A link that was freed before could have
+// left its address to the next one, whose counts the late ends then changed.
+TEST(UcxAccidents, AClosedLinkStaysUntilItsSendsHaveEnded) {
+  static UcxApi api;
+  if (const std::string why = set_up(api, "ucx:tcp,self@lo"); !why.empty()) GTEST_SKIP() << why;
+  static std::vector<ucp_request_param_t> pending;  // sends that UCX has accepted and not ended
+  static int request = 0;
+  api.ucp_ep_create = [](ucp_worker_h, const ucp_ep_params_t*, ucp_ep_h*) { return UCS_OK; };
+  api.ucp_ep_close_nbx = [](ucp_ep_h, const ucp_request_param_t*) -> ucs_status_ptr_t { return nullptr; };
+  api.ucp_am_send_nbx = [](ucp_ep_h, unsigned, const void*, size_t, const void*, size_t,
+                           const ucp_request_param_t* params) -> ucs_status_ptr_t {
+    pending.push_back(*params);
+    return &request;
+  };
+  api.ucp_request_free = [](void*) {};
+  session::Core core{RelayOptions{}};
+  ASSERT_TRUE(core.loop.open().ok());
+  UcxChannel channel(core, api, choose_transports("ucx:tcp,self@lo", nullptr, nullptr).value());
+  ASSERT_TRUE(channel.open().ok());
+  session::Target target;
+  target.instance = make_instance_id();
+  target.endpoint = "127.0.0.1:9";
+  const Result<session::Link*> link = channel.connect(target);
+  ASSERT_TRUE(link.ok()) << link.status().to_string();
+  ASSERT_EQ(pending.size(), 1u);  // HELLO
+  EXPECT_EQ(static_cast<UcxLink*>(*link)->control_bytes, sizeof(Head));
+  const auto closing = [&] { return channel.nap_us() >= 0; };
+  (void)channel.check_time(INT64_MAX);  // nothing answered: the link is closed
+  (void)channel.poll();
+  ASSERT_TRUE(closing()) << "the link is gone, and its HELLO is under way";
+  EXPECT_EQ(static_cast<UcxLink*>(*link)->control_bytes, sizeof(Head));
+  pending[0].cb.send(&request, UCS_ERR_CANCELED, pending[0].user_data);
+  (void)channel.poll();
+  EXPECT_FALSE(closing());
 }
 
 }  // namespace

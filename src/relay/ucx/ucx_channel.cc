@@ -275,7 +275,8 @@ bool UcxChannel::reap() {
     const ucs_status_ptr_t request = (*at)->closing;
     // UCX returns null where the close is complete at once, and an error status where there is nothing to wait for.
     const bool waits = UCS_PTR_IS_PTR(request);
-    if (waits && api_.ucp_request_check_status(request) == UCS_INPROGRESS) {
+    // Sends may end later than the close of their endpoint, and their ends name the link.
+    if ((*at)->transfers > 0 || (waits && api_.ucp_request_check_status(request) == UCS_INPROGRESS)) {
       ++at;
       continue;
     }

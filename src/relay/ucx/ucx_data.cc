@@ -44,7 +44,8 @@ struct UcxChannel::Transfer {
   Head head;
   std::string payload;  // of a control frame; or the small parts of a DATA frame
   std::function<void(bool)> done;
-  UcxLink* control = nullptr;  // whose control_bytes it counts in; may be gone
+  UcxLink* link = nullptr;  // of a send: it stays until the transfer ends
+  bool control = false;     // it counts in the link's control_bytes
 };
 
 // ---- sending --------------------------------------------------------------------------------------------------------
@@ -61,7 +62,7 @@ Status UcxChannel::send(UcxLink& link, const Header& header, std::string payload
   }
   link.control_bytes += bytes;
   auto transfer = std::make_unique<Transfer>();
-  transfer->control = &link;
+  transfer->control = true;
   // The transfer owns the payload's bytes, because UCX may send them after this call.
   transfer->payload = std::move(payload);
   const auto content = std::as_bytes(std::span(transfer->payload));
@@ -78,6 +79,8 @@ void UcxChannel::start_send(UcxLink& link, Header header, std::span<const std::b
   }
   Transfer* transfer = owned.release();
   transfer->channel = this;
+  transfer->link = &link;
+  ++link.transfers;
   header.length = static_cast<uint32_t>(bytes.size());
   // Two relays may read from each other: the flag selects the receiver's link among its two with this instance.
   if (link.incoming) header.flags |= kFlagWriter;
@@ -108,9 +111,10 @@ void UcxChannel::finish(Transfer* transfer, ucs_status_t status) {
   CHECK(in_flight_ > 0);
   --in_flight_;
   const std::unique_ptr<Transfer> owned(transfer);
-  // By its address, as in send_data().
-  if (owned->control != nullptr && links_.contains(owned->control)) {
-    owned->control->control_bytes -= sizeof(Head) + owned->payload.size();
+  if (UcxLink* link = owned->link; link != nullptr) {
+    CHECK(link->transfers > 0);
+    --link->transfers;
+    if (owned->control) link->control_bytes -= sizeof(Head) + owned->payload.size();
   }
   if (owned->done) owned->done(status == UCS_OK);
 }
@@ -167,16 +171,12 @@ void UcxChannel::send_data(UcxLink& link, Outgoing out) {
   // out.
   if ((out.header.flags & kFlagChecksum) != 0) out.header.extra = XXH3_64bits(bytes.data(), bytes.size());
   ++link.sending;
-  // The endpoint may be closed, and the link gone, when the send ends.
   // Shared because std::function copies what it holds; there is one owner in fact.
   auto hold = std::make_shared<Hold>(std::move(out.put));
   transfer->done = [this, to = &link, hold](bool) {
     hold->release();
-    // The link may be closed by now. It is looked up by its address, which closing_ keeps from being used again until
-    // the endpoint has ended.
-    if (!links_.contains(to)) return;
     --to->sending;
-    push_soon(*to);
+    if (!to->gone) push_soon(*to);
   };
   start_send(link, out.header, bytes, std::move(transfer));
 }

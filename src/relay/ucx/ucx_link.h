@@ -33,7 +33,8 @@ class UcxLink final : public session::Link {
   bool gone = false;              // on its way out; nothing is sent
   Status why;                     // it is gone
   int64_t due_ms = 0;             // to answer at all
-  int sending = 0;                // DATA frames
+  int transfers = 0;              // sends that UCX has not ended: the link stays until they have
+  int sending = 0;                // DATA frames of them
   std::size_t control_bytes = 0;  // of control frames that UCX has not sent
   std::map<uint64_t, ArenaMap> arenas;
   ucs_status_ptr_t closing = nullptr;

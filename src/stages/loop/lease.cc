@@ -41,6 +41,8 @@ Lease::Answer Lease::on_welcome(wire::Welcome& message, Status& why) {
 // A loop steps for every heartbeat or more often.
 void Lease::compensate_pause() {
   const int64_t gap_ms = context_.now_ms - std::exchange(stepped_ms_, context_.now_ms);
+  // At most kHeartbeatMs of it were the sleep between two steps, and count.
+  if (gap_ms > 2 * kHeartbeatMs) context_.env.worker->compensate_pause(context_.now_ms, gap_ms - kHeartbeatMs);
   if (!context_.is_member || gap_ms <= lease_ms_ / 2) return;
   last_sent_ms_ += gap_ms, last_seen_ms_ += gap_ms;
   report_soon();

@@ -28,7 +28,8 @@ class Lease {
   void coordinator_seen() { last_seen_ms_ = context_.now_ms; }
   bool never_joined() const { return context_.session == 0; }
 
-  // At the begin of every step, before lost(): leaves out the time in which the loop did not run.
+  // At the begin of every step, before lost(): leaves out the time in which the loop did not run, of the lease and of
+  // the worker's standing.
   void compensate_pause();
   // Why the lease is lost by now; nullptr: it holds, or there is none.
   const char* lost() const;

@@ -51,6 +51,15 @@ int64_t ThreadWorkerHost::standing_ms(int64_t now_ms) {
   return now_ms - moved_ms_;
 }
 
+void ThreadWorkerHost::compensate_pause(int64_t now_ms, int64_t paused_ms) {
+  moved_ms_ = std::min(moved_ms_ + paused_ms, now_ms);
+  // Where the exchange fails, the call has ended since: the next one began after the pause.
+  int64_t began_ms = call_began_ms_.load(std::memory_order_relaxed);
+  if (began_ms == 0) return;
+  call_began_ms_.compare_exchange_strong(began_ms, std::min(began_ms + paused_ms, monotonic_ms()),
+                                         std::memory_order_relaxed);
+}
+
 void ThreadWorkerHost::describe(wire::StageStatus& status) const {
   std::lock_guard lock(mutex_);
   if (!described_) return;

@@ -28,6 +28,7 @@ class ThreadWorkerHost : public WorkerHost {
   void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t) override { return kNoWake; }
   int64_t standing_ms(int64_t now_ms) override;
+  void compensate_pause(int64_t now_ms, int64_t paused_ms) override;
   void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return events_.size(); }
   uint64_t calls() const override { return calls_.load(std::memory_order_relaxed); }

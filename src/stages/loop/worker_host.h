@@ -13,6 +13,7 @@
 // belongs to the thread that calls the worker; Congestion and WorkerLoad are shared by both, under their locks.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -142,6 +143,8 @@ class WorkerHost {
   // For how long the worker has had work without moving, as far as the calls of this function show: its Pulse, or the
   // call that it is in. 0: it moves, or has nothing to do.
   virtual int64_t standing_ms(int64_t now_ms) = 0;
+  // The process did not run for so long until now: that the worker did not move then is not its fault.
+  virtual void compensate_pause(int64_t now_ms, int64_t paused_ms) = 0;
   // The worker's own numbers, as of its last call (Worker::describe).
   virtual void describe(wire::StageStatus& status) const = 0;
   virtual std::size_t waiting() const = 0;  // events
@@ -180,6 +183,9 @@ class InlineWorkerHost : public WorkerHost {
   void collect(std::vector<WorkOutput>& out) override;
   int64_t run(int64_t now_ms) override;
   int64_t standing_ms(int64_t now_ms) override;
+  void compensate_pause(int64_t now_ms, int64_t paused_ms) override {
+    moved_ms_ = std::min(moved_ms_ + paused_ms, now_ms);
+  }
   void describe(wire::StageStatus& status) const override;
   std::size_t waiting() const override { return 0; }
   uint64_t calls() const override { return calls_; }
