@@ -51,6 +51,12 @@ Result<std::unique_ptr<EventSocket>> EventSocket::bind(ZmqContext& context, cons
   return std::unique_ptr<EventSocket>(new EventSocket(std::move(opened->socket)));
 }
 
+EventSocket::EventSocket(Socket socket)
+    : socket_(std::move(socket)),
+      sequence_(static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+              .count())) {}
+
 void EventSocket::publish(std::string_view topic, std::string_view payload) {
   // Big-endian, as vLLM's and SGLang's publishers send it: their subscribers read it with int.from_bytes(..., "big").
   char sequence[8];

@@ -1,7 +1,9 @@
 // EventSocket: publishes to any listener, over a ZeroMQ PUB socket. No listener is needed, and one that is too slow
 // loses messages, never holds anything up: each message carries a sequence number, and a gap in them is a loss.
 //
-// One message is three frames: the topic, the sequence number (8 bytes, big-endian, from 0), the payload.
+// One message is three frames: the topic, the sequence number (8 bytes, big-endian), the payload. The first number is
+// that of the microseconds since 1970: above all that a process before this one has sent, so that its listeners, whose
+// sockets connect again by themselves, see a gap.
 // Endpoints are "ipc:///path" and "tcp://127.0.0.1:5557" (control/endpoint.h); an address that other machines reach
 // only where that is asked for: its listeners are other people's programs, which have no key of ours.
 //
@@ -39,9 +41,9 @@ class EventSocket {
   uint64_t sequence() const { return sequence_; }  // of the next message
 
  private:
-  explicit EventSocket(Socket socket) : socket_(std::move(socket)) {}
+  explicit EventSocket(Socket socket);
   Socket socket_;
-  uint64_t sequence_ = 0;
+  uint64_t sequence_;
 };
 
 }  // namespace millrace

@@ -93,6 +93,18 @@ TEST_F(EventSocketTest, AMessageIsTopicSequenceAndPayload) {
   EXPECT_EQ((*socket)->sequence(), next + 3);
 }
 
+// Its listeners connect again by themselves, and must see that what they knew is of another process.
+TEST_F(EventSocketTest, ARestartIsAGapInTheNumbers) {
+  auto socket = EventSocket::bind(context_, endpoint(), false);
+  ASSERT_TRUE(socket.ok());
+  (*socket)->publish("kv", "the last one");
+  const uint64_t next = (*socket)->sequence();
+  socket->reset();
+  socket = EventSocket::bind(context_, endpoint(), false);
+  ASSERT_TRUE(socket.ok()) << socket.status().to_string();
+  EXPECT_GT((*socket)->sequence(), next);
+}
+
 TEST_F(EventSocketTest, AListenerThatReadsNothingDoesNotHoldUpThePublisher) {
   auto socket = EventSocket::bind(context_, endpoint(), false);
   ASSERT_TRUE(socket.ok());

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "pipeline/session_ids.h"
+
 namespace millrace {
 namespace {
 
@@ -38,7 +40,10 @@ bool stands_still(const ReplicaView& view) { return view.silent || view.status.s
 }  // namespace
 
 AdminCommands::AdminCommands(const Membership& members, Send send, Flushed flushed)
-    : members_(members), send_(std::move(send)), flushed_(std::move(flushed)) {}
+    : members_(members),
+      send_(std::move(send)),
+      flushed_(std::move(flushed)),
+      next_(first_id(members.self().session)) {}
 
 Status AdminCommands::check(const PipelineCommand& command) const {
   if (commands_.size() >= kMaxOpenCommands) {
@@ -52,7 +57,7 @@ Status AdminCommands::check(const PipelineCommand& command) const {
 
 void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   const uint64_t number = next_++;
-  if (Status status = check(command); !status.ok()) return done({reply_of(number, "coordinator", status)});
+  if (Status status = check(command); !status.ok()) return done({reply_of(number, kCoordinatorName, status)});
   command.timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs);
   Command& open = commands_[number];
   open.wanted = command;

@@ -9,8 +9,8 @@
 // A command may end with its first failure. The others have kOtherRepliesMs then, for one may know the cause: a lost
 // replica shows first at those that wait for it. What is missing after that is filled in with kCancelled.
 //
-// Each message carries a number of its own, which is never used again. So a reply finds its replica by the number
-// alone, and one that comes too late, twice, or from a fenced process finds nothing.
+// Each message carries a number of its own, which is never used again, by no session. So a reply finds its replica by
+// the number alone, and one that comes too late, twice, from a fenced process, or to an earlier server finds nothing.
 //
 // Owner: the coordinator. Thread safety: none. `done` is called from inside begin(), on_reply(), on_lost(), tick() and
 // end_all(); it must not call back.
@@ -34,6 +34,8 @@ inline constexpr int64_t kMaxCommandMs = 3'600'000;  // that a command may ask f
 inline constexpr int64_t kFrozenReplicaMs = 60'000;  // without a heartbeat: a trainer's update goes on without it
 inline constexpr int64_t kOtherRepliesMs = 1'000;    // after a failure that ends the command
 inline constexpr int64_t kReplyGraceMs = 1'000;      // a stage that uses all of its time replies within this time more
+
+inline constexpr char kCoordinatorName[] = "coordinator";  // the stage of a reply to a command that was refused
 
 struct PipelineCommand {
   wire::AdminAction action = wire::AdminAction::kFlushCache;
@@ -60,8 +62,8 @@ class AdminCommands {
 
   AdminCommands(const Membership& members, Send send, Flushed flushed);
 
-  // A refused command (too many are open, an unknown stage) has one reply of the stage "coordinator", and no stage is
-  // asked.
+  // A refused command (too many are open, an unknown stage) has one reply of the stage kCoordinatorName, and no stage
+  // is asked.
   void begin(PipelineCommand command, Done done, int64_t now_ms);
   void on_reply(const wire::AdminReply& reply);
   void on_lost(std::size_t slot, const std::string& reason);
@@ -103,7 +105,7 @@ class AdminCommands {
   const Membership& members_;
   const Send send_;
   const Flushed flushed_;
-  uint64_t next_ = 1;  // of commands and of messages: one count
+  uint64_t next_;  // of commands and of messages: one count
   uint64_t late_ = 0;
   std::map<uint64_t, Command> commands_;
   std::map<uint64_t, Asked> awaited_;  // by the number of the message

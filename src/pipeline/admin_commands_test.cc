@@ -63,6 +63,23 @@ TEST_F(AdminCommandsTest, SilentAndDeadStagesAreAnsweredFor) {
   expect_quiet();
 }
 
+// A stage that lives on after its server answers the next one what it was asked before.
+TEST_F(AdminCommandsTest, RepliesToAnEarlierServerAreNotAwaited) {
+  Answer before, after;
+  core->admin({.stages = {"decode"}, .timeout_ms = 1000}, before.done(), now);
+  const auto asked = box("decode").take<wire::AdminRequest>();
+  ASSERT_EQ(asked.size(), 1u);
+  core =
+      std::make_unique<Coordinator>(spec, library, CoordinatorOptions{.session = kSession + 1}, *this, payloads, now);
+  all_join();
+  core->admin({.stages = {"decode"}, .timeout_ms = 1000}, after.done(), now);
+  core->handle(wire::AdminReply{asked[0].id, "decode", StatusCode::kOk, "of before"}, now);
+  EXPECT_EQ(after.calls, 0);
+  EXPECT_EQ(core->books().late, 1u);
+  core->handle(wire::AdminReply{box("decode").take<wire::AdminRequest>().at(0).id, "decode", StatusCode::kOk, ""}, now);
+  EXPECT_EQ(after.calls, 1);
+}
+
 TEST_F(AdminCommandsTest, TheStateIsAskedOfSchedulersThatRunAlone) {
   const auto report = [&](wire::StageState state) {
     wire::StageStatus status{.stage = "decode", .incarnation = 1, .state = state, .pages_total = 8};

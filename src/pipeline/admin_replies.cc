@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "pipeline/admin_commands.h"
 #include "pipeline/weight_updates.h"
 
 namespace millrace {
@@ -10,6 +11,10 @@ namespace {
 constexpr std::size_t kMaxCauseBytes = 2048;  // then no further replica is named
 
 }  // namespace
+
+bool was_refused(const std::vector<wire::AdminReply>& replies) {
+  return replies.size() == 1 && replies.front().stage == kCoordinatorName;
+}
 
 bool any_ok(const std::vector<wire::AdminReply>& replies) {
   return std::any_of(replies.begin(), replies.end(), [](const auto& reply) { return reply.code == StatusCode::kOk; });

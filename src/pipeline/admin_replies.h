@@ -10,6 +10,8 @@
 
 namespace millrace {
 
+// The coordinator has refused the command: no stage has got it.
+bool was_refused(const std::vector<wire::AdminReply>& replies);
 bool any_ok(const std::vector<wire::AdminReply>& replies);
 // The code of the first that failed, and what all that failed reported, but for those that were cancelled because of
 // it. A lost replica is no failure where another one is well: it gets the new weights when it joins. One of the first

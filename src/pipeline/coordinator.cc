@@ -141,7 +141,7 @@ void Coordinator::set_prompt(ReqId id, wire::TokenizedRequest request, const Pla
   if (missing.empty()) missing = placement_.why_stale(graph_.may_need(live->terminals));
   Status status;
   if (!missing.empty()) status = Status(StatusCode::kUnavailable, "the pipeline is not ready: " + missing);
-  if (status.ok()) status = placement_.check_hint(hint);
+  if (status.ok()) status = placement_.check_hint(hint, live->terminals);
   if (!status.ok()) return fail(id, status, now_ms);
   choose_route(*live, std::move(request), hint);
   start(id, payloads_.give(id, Value(), entry_of(*live)), now_ms);  // nothing to copy

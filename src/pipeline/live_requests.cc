@@ -2,18 +2,10 @@
 
 #include <algorithm>
 
-#include "base/hash.h"
 #include "base/trace.h"
+#include "pipeline/session_ids.h"
 
 namespace millrace {
-namespace {
-
-// One of 2^20 ranges of 2^32 ids. All are small enough to be exact in a double.
-// Another range for each session, so that a message of a coordinator before this one names no request of now. Doubles
-// hold integers to 2^53: the ids stand in traces and metrics, whose readers are often JavaScript.
-uint64_t first_id(uint64_t session) { return ((mix_bits(session) >> 44) << 32) + 1; }
-
-}  // namespace
 
 LiveRequests::LiveRequests(uint64_t session, int max_requests)
     : max_requests_(static_cast<std::size_t>(max_requests)), next_id_(first_id(session)) {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/log.h"
@@ -18,8 +19,10 @@ Status superseded(const char* by) {
   return error(StatusCode::kCancelled, "another {} came before the requests in flight had ended", by);
 }
 
-void report(const Replies& replies) {
-  if (const Status status = first_failure(replies); !status.ok()) LOG_ERROR("pause: {}", status.to_string());
+// Too many commands are open, or wait for a replica that loads.
+bool may_be_repeated(const Replies& replies) {
+  return std::any_of(replies.begin(), replies.end(),
+                     [](const auto& reply) { return reply.code == StatusCode::kResourceExhausted; });
 }
 
 }  // namespace
@@ -28,31 +31,39 @@ void Pauses::set_paused(bool paused, PipelineCommand command, Done done) {
   if (stages_.empty()) return done(no_stage());
   command.stages = stages_;
   command.timeout_ms = kPauseMs;
-  const wire::InFlightPolicy policy = command.policy;
+  Wanted wanted{.paused = paused, .policy = command.policy};
   {
     const std::lock_guard lock(mutex_);
+    wanted.number = next_.number + 1;
+    next_ = wanted;
     ++under_way_;
-    next_paused_ = paused;
-    next_policy_ = policy;
   }
-  env_.command(std::move(command), [this, paused, policy, done = std::move(done)](const Replies& replies) {
-    const Status status = first_failure(replies);
-    std::set<Joined> joined;
-    {
-      const std::lock_guard lock(mutex_);
-      CHECK(under_way_ > 0);
-      // Where one has refused, nothing counts as paused, and the next pause() asks all of them again. One that is only
-      // gone is paused when it joins, see on_joined().
-      if (status.ok()) {
-        paused_ = paused;
-        policy_ = policy;
-      }
-      if (--under_way_ == 0) joined = std::exchange(joined_, {});
-    }
-    // The command may have missed them, and what on_joined() sent was of a state that may not have been reached.
-    for (const auto& [stage, replica] : joined) send_state(stage, replica);
-    done(status);
+  env_.command(std::move(command), [this, wanted, done = std::move(done)](const Replies& replies) {
+    on_replies(wanted, replies);
+    done(first_failure(replies));
   });
+}
+
+void Pauses::on_replies(const Wanted& wanted, const Replies& replies) {
+  const bool ok = first_failure(replies).ok();
+  std::set<Target> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(under_way_ > 0);
+    const bool sent = !was_refused(replies);
+    // Where one has not paused, nothing counts as paused. One that is only gone is paused when it joins, see
+    // on_joined(). The replies to a later command may have come before.
+    if ((ok || (sent && !wanted.paused)) && wanted.number > state_.number) state_ = wanted;
+    failed_ = failed_ || (sent && !ok);
+    if (--under_way_ > 0) return;
+    // The command may have missed them, and what on_joined() sent was of a state that may not have been reached.
+    targets = std::exchange(joined_, {});
+    // Some replicas may have paused, or have refused to continue. In a pause of before all of them still are.
+    if (std::exchange(failed_, false) && !state_.paused) {
+      for (const std::string& stage : stages_) targets.emplace(stage, std::nullopt);
+    }
+  }
+  for (const Target& target : targets) send_state(target);
 }
 
 void Pauses::pause(wire::InFlightPolicy policy, Done done) {
@@ -114,6 +125,7 @@ void Pauses::update_hold() {
 
 // Held requests go on to their stages once these are paused, and wait there as in every pause.
 void Pauses::tick(int64_t now_ms) {
+  send_unsent();
   int64_t by_ms = 0;
   uint64_t wait = 0;
   {
@@ -156,26 +168,43 @@ void Pauses::on_joined(const std::string& stage, uint32_t replica) {
   {
     const std::lock_guard lock(mutex_);
     if (under_way_ > 0) joined_.emplace(stage, replica);
-    if (!(under_way_ > 0 ? next_paused_ : paused_)) return;  // one that has just started runs
+    if (!target_locked().paused) return;  // one that has just started runs
   }
-  send_state(stage, replica);
+  send_state({stage, replica});
 }
 
-void Pauses::send_state(const std::string& stage, uint32_t replica) {
-  PipelineCommand command{.stages = {stage}, .timeout_ms = kPauseJoinedMs};
-  command.replica = replica;
+void Pauses::send_state(const Target& target) {
+  PipelineCommand command{.stages = {target.first}, .timeout_ms = target.second ? kPauseJoinedMs : kPauseMs};
+  command.replica = target.second;
   {
     const std::lock_guard lock(mutex_);
-    const bool reaching = under_way_ > 0;
-    command.action = (reaching ? next_paused_ : paused_) ? wire::AdminAction::kPause : wire::AdminAction::kContinue;
-    command.policy = reaching ? next_policy_ : policy_;
+    const Wanted wanted = target_locked();
+    command.action = wanted.paused ? wire::AdminAction::kPause : wire::AdminAction::kContinue;
+    // A replica that has just started has no requests; those of the others are not ended by a repeat.
+    if (target.second) command.policy = wanted.policy;
   }
-  env_.command(std::move(command), report);
+  env_.command(std::move(command), [this, target](const Replies& replies) {
+    if (may_be_repeated(replies)) {
+      const std::lock_guard lock(mutex_);
+      unsent_.insert(target);
+    } else if (const Status status = first_failure(replies); !status.ok()) {
+      LOG_ERROR("pause: {}", status.to_string());
+    }
+  });
+}
+
+void Pauses::send_unsent() {
+  std::set<Target> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    targets = std::exchange(unsent_, {});
+  }
+  for (const Target& target : targets) send_state(target);
 }
 
 Pauses::State Pauses::state() const {
   const std::lock_guard lock(mutex_);
-  return {.paused = paused_, .pausing = waiting_ != nullptr};
+  return {.paused = state_.paused, .pausing = waiting_ != nullptr};
 }
 
 }  // namespace millrace

@@ -4,6 +4,9 @@
 //   runs --pause_when_idle()--> waits: nothing begins --nothing is in flight--> paused
 //        ^--kPauseWaitMs are over, or another pause() or resume() came--'
 //
+// Where a pause fails on one replica, all of them continue. A resume that fails on one has resumed the others, so the
+// stages count as running: a replica that is late has the command, and does it when it gets to it.
+//
 // Nothing begins while a pause_when_idle() waits or has not got its replies: the next one may wait by then, and then
 // its hold goes on.
 //
@@ -15,6 +18,7 @@
 #include <cstdint>
 #include <functional>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -59,10 +63,20 @@ class Pauses {
   State state() const;
 
  private:
-  using Joined = std::pair<std::string, uint32_t>;  // stage, replica
+  using Target = std::pair<std::string, std::optional<uint32_t>>;  // stage and replica; none: all of the stage
+
+  struct Wanted {
+    uint64_t number = 0;  // of the command, in the sequence in which they were sent
+    bool paused = false;
+    wire::InFlightPolicy policy{};
+  };
 
   void set_paused(bool paused, PipelineCommand command, Done done);
-  void send_state(const std::string& stage, uint32_t replica);
+  void on_replies(const Wanted& wanted, const std::vector<wire::AdminReply>& replies);
+  // The state that is being reached, or the one that is.
+  const Wanted& target_locked() const { return under_way_ > 0 ? next_ : state_; }
+  void send_state(const Target& target);
+  void send_unsent();
   void supersede(const char* by);
   void update_hold();
 
@@ -73,16 +87,16 @@ class Pauses {
   bool held_ = false;      // by hold_mutex_
 
   mutable std::mutex mutex_;  // guards what follows
-  bool paused_ = false;
-  wire::InFlightPolicy policy_{};
+  Wanted state_;              // of the newest command that took effect
+  Wanted next_;               // of the newest command
   int under_way_ = 0;         // pause and resume commands whose replies have not come
-  bool next_paused_ = false;  // that the newest of them is to reach, with its policy
-  wire::InFlightPolicy next_policy_{};
-  std::set<Joined> joined_;  // since the first of them
-  Done waiting_;             // of pause_when_idle()
-  uint64_t waits_ = 0;       // that have begun: the number of the one that waits
-  int64_t by_ms_ = 0;        // then it fails; 0: no tick has come since it began
-  int sent_ = 0;             // pause_when_idle() whose replies have not come
+  bool failed_ = false;       // one of them has failed on a replica
+  std::set<Target> joined_;   // since the first of them
+  std::set<Target> unsent_;   // whose command was refused, as too many were open: the next tick sends it
+  Done waiting_;              // of pause_when_idle()
+  uint64_t waits_ = 0;        // that have begun: the number of the one that waits
+  int64_t by_ms_ = 0;         // then it fails; 0: no tick has come since it began
+  int sent_ = 0;              // pause_when_idle() whose replies have not come
 };
 
 }  // namespace millrace

@@ -41,6 +41,7 @@ class PausesTest : public ::testing::Test {
     AdminCommands::Done done;
   };
   std::optional<Asked> asked_;
+  bool refuse_next_ = false;  // as too many are open
   bool held_ = false;
   std::size_t in_flight_ = 0;
   std::function<void()> meanwhile_;  // what another thread does when in_flight() is asked next
@@ -49,6 +50,9 @@ class PausesTest : public ::testing::Test {
                  {.command =
                       [this](PipelineCommand command, AdminCommands::Done done) {
                         EXPECT_FALSE(asked_);
+                        if (std::exchange(refuse_next_, false)) {
+                          return done({{.stage = kCoordinatorName, .code = StatusCode::kResourceExhausted}});
+                        }
                         asked_ = {std::move(command), std::move(done)};
                       },
                   .hold = [this](bool held) { held_ = held; },
@@ -155,6 +159,57 @@ TEST_F(PausesTest, AStageThatDoesNotPauseIsReported) {
   answer(AdminAction::kPause, StatusCode::kInternal);
   ASSERT_EQ(ends_.size(), 1u);
   EXPECT_TRUE(ends_[0].code() == StatusCode::kInternal && !held_ && !pauses_.state().paused);
+  EXPECT_EQ(answer(AdminAction::kContinue).stages, std::vector<std::string>{"generate"}) << "those that did pause";
+}
+
+TEST_F(PausesTest, APauseThatFailsLeavesNoReplicaPaused) {
+  pauses_.pause(wire::InFlightPolicy::kAbort, [this](const Status& status) { ends_.push_back(status); });
+  answer(AdminAction::kPause, StatusCode::kDeadline);  // a replica that computes, or loads
+  EXPECT_TRUE(ends_.size() == 1 && ends_[0].code() == StatusCode::kDeadline && !pauses_.state().paused);
+  answer(AdminAction::kContinue);
+  EXPECT_TRUE(!asked_ && !pauses_.state().paused);
+  // A second pause that fails: all are paused still.
+  pauses_.pause(wire::InFlightPolicy::kAbort, [](const Status&) {});
+  answer(AdminAction::kPause);
+  pauses_.pause(wire::InFlightPolicy::kAbort, [](const Status&) {});
+  answer(AdminAction::kPause, StatusCode::kDeadline);
+  EXPECT_TRUE(!asked_ && pauses_.state().paused);
+}
+
+// The replica has the command and continues when it gets to it.
+TEST_F(PausesTest, AResumeThatOneReplicaAnswersLateIsNoPause) {
+  pauses_.pause(wire::InFlightPolicy::kInPlace, [](const Status&) {});
+  answer(AdminAction::kPause);
+  pauses_.resume([this](const Status& status) { ends_.push_back(status); });
+  answer(AdminAction::kContinue, StatusCode::kDeadline);
+  EXPECT_TRUE(ends_.size() == 1 && ends_[0].code() == StatusCode::kDeadline && !pauses_.state().paused);
+}
+
+// Too many commands are open: no stage has got it.
+TEST_F(PausesTest, ACommandThatWasNotSentChangesNothing) {
+  refuse_next_ = true;
+  pauses_.pause(wire::InFlightPolicy::kInPlace, [this](const Status& status) { ends_.push_back(status); });
+  EXPECT_TRUE(!asked_ && ends_.size() == 1 && !pauses_.state().paused);
+  pauses_.pause(wire::InFlightPolicy::kInPlace, [](const Status&) {});
+  answer(AdminAction::kPause);
+  refuse_next_ = true;
+  pauses_.resume([this](const Status& status) { ends_.push_back(status); });
+  EXPECT_TRUE(!asked_ && ends_.size() == 2 && pauses_.state().paused);
+}
+
+TEST_F(PausesTest, AReplicaWhoseCommandWasRefusedIsAskedAgain) {
+  pauses_.pause(wire::InFlightPolicy::kInPlace, [](const Status&) {});
+  answer(AdminAction::kPause);
+  refuse_next_ = true;
+  pauses_.on_joined("generate", 17);
+  EXPECT_FALSE(asked_);
+  refuse_next_ = true;
+  tick(1);
+  EXPECT_FALSE(asked_);
+  tick(2);
+  EXPECT_EQ(answer(AdminAction::kPause).replica, 17u);
+  tick(3);
+  EXPECT_FALSE(asked_);
 }
 
 // Commands whose replies come later than what happens next.
@@ -227,8 +282,20 @@ TEST_F(PausesJoinTest, AfterAFailureItGetsTheStateThatStays) {
   const std::size_t resumed = asked_.size() - 1;
   pauses_.on_joined("generate", 1);
   answer(resumed, StatusCode::kInternal);
-  ASSERT_TRUE(pauses_.state().paused);
-  EXPECT_EQ(sent(resumed), std::vector<AdminAction>{AdminAction::kPause});
+  ASSERT_FALSE(pauses_.state().paused);  // those that replied run
+  EXPECT_EQ(sent(resumed), std::vector<AdminAction>{AdminAction::kContinue});
+}
+
+// The late reply is to a command of before.
+TEST_F(PausesJoinTest, ALateFailureOfAResumeEndsNoLaterPause) {
+  pause();
+  answer(0);
+  resume();
+  pause();
+  answer(2);
+  answer(1, StatusCode::kDeadline);
+  EXPECT_TRUE(pauses_.state().paused);
+  EXPECT_EQ(asked_.size(), 3u);
 }
 
 TEST_F(PausesJoinTest, OfTwoCommandsTheLastRepliesDecide) {

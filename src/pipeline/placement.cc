@@ -34,12 +34,13 @@ std::string Placement::why_stale(StageSet stages) const {
   return why_missing(stages & risky);
 }
 
-Status Placement::check_hint(const PlacementHint& hint) const {
+Status Placement::check_hint(const PlacementHint& hint, StageSet terminals) const {
   if (!hint.replica) return ok_status();
+  const StageSet stages = graph_.may_need(terminals);
   for (const ReplicaView& view : members_.replicas()) {
     const bool asked = view.replica == static_cast<uint32_t>(*hint.replica);
     // Of stages with several replicas alone: the number means nothing to the others.
-    if (!asked || view.serves() || !routers_[view.stage_index]) continue;
+    if (!asked || view.serves() || !routers_[view.stage_index] || (stages & stage_bit(view.stage_index)) == 0) continue;
     return error(StatusCode::kUnavailable, "the requested replica does not serve: {}", members_.why_not_serving(view));
   }
   return ok_status();

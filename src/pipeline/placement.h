@@ -34,8 +34,9 @@ class Placement {
   // The same for those of them that could compute with other weights than a request of now must meet: one that has none
   // which serves may be back before the request needs it, with the weights of the start.
   std::string why_stale(StageSet stages) const;
-  // A replica that the client asks for must serve: another one would not do, and one with other weights must not.
-  Status check_hint(const PlacementHint& hint) const;
+  // A replica that the client asks for must serve, of each stage that the terminals may need: another one would not do,
+  // and one with other weights must not.
+  Status check_hint(const PlacementHint& hint, StageSet terminals) const;
 
   // A replica that serves, for each stage that the terminals may need; of a stage that has none, replica 0, which may
   // come back before the request needs it. The request counts in the loads until end() of the same route.

@@ -7,6 +7,7 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t kNone = Placement::kNone;
+const StageSet kThree = stage_bit(1);
 
 // Three terminals. "one" has slot 0, "three" has slots 1 to 3, "two" has 4 and 5. All serve at first.
 class PlacementTest : public ::testing::Test {
@@ -82,9 +83,18 @@ TEST_F(PlacementTest, AReplicaThatIsAskedForMustServe) {
   make(ReplicaPolicy::kLeastRequests);
   EXPECT_EQ(placement_->begin(stage_bit(1), {.replica = 2})[1], 3u);
   members_->down("three", 2, 1, "killed", 0);
-  EXPECT_EQ(placement_->check_hint({.replica = 2}).message(), "the requested replica does not serve: three-2: killed");
-  EXPECT_TRUE(placement_->check_hint({.replica = 1}).ok());
-  EXPECT_TRUE(placement_->check_hint({}).ok());
+  EXPECT_EQ(placement_->check_hint({.replica = 2}, kThree).message(),
+            "the requested replica does not serve: three-2: killed");
+  EXPECT_TRUE(placement_->check_hint({.replica = 1}, kThree).ok());
+  EXPECT_TRUE(placement_->check_hint({}, kThree).ok());
+}
+
+// As the replicas that compute prompts for others.
+TEST_F(PlacementTest, AReplicaOfAStageThatTheRequestDoesNotNeedMayBeDown) {
+  make(ReplicaPolicy::kLeastRequests);
+  members_->down("two", 1, 1, "killed", 0);
+  EXPECT_TRUE(placement_->check_hint({.replica = 1}, kThree).ok());
+  EXPECT_EQ(placement_->check_hint({.replica = 1}, kThree | stage_bit(2)).code(), StatusCode::kUnavailable);
 }
 
 TEST_F(PlacementTest, AReplicaWithOtherWeightsIsNotAskedEvenByNumber) {
@@ -98,9 +108,9 @@ TEST_F(PlacementTest, AReplicaWithOtherWeightsIsNotAskedEvenByNumber) {
                                        .replica = replica},
                      0);
   }
-  EXPECT_TRUE(placement_->check_hint({.replica = 0}).ok());
-  EXPECT_EQ(placement_->check_hint({.replica = 1}).code(), StatusCode::kUnavailable);
-  EXPECT_NE(placement_->check_hint({.replica = 1}).message().find("three-1: stale"), std::string::npos);
+  EXPECT_TRUE(placement_->check_hint({.replica = 0}, kThree).ok());
+  EXPECT_EQ(placement_->check_hint({.replica = 1}, kThree).code(), StatusCode::kUnavailable);
+  EXPECT_NE(placement_->check_hint({.replica = 1}, kThree).message().find("three-1: stale"), std::string::npos);
 }
 
 TEST_F(PlacementTest, AStageThatMayHaveOtherWeightsIsNotTakenForOneThatIsMissing) {

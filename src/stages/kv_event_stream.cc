@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "wire/msgpack.h"
 
@@ -54,6 +55,11 @@ std::string encode_kv_events(const KvEvent* events, std::size_t count, double ti
 void KvEventStream::publish(const KvEvents& all) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   const std::vector<KvEvent>& events = all.events;
+  // Not at the start: the listeners of the process before need a while to connect again, and would miss it.
+  if (!events.empty() && !std::exchange(begun_, true)) {
+    const KvEvent cleared{.kind = KvEventKind::kCleared, .weight_version = events.front().weight_version};
+    socket_->publish(kKvTopic, encode_kv_events(&cleared, 1, now, dp_rank_));
+  }
   for (std::size_t begin = 0; begin < events.size();) {
     std::size_t end = begin + 1;
     while (end < events.size() && end - begin < kMaxEventsPerMessage &&

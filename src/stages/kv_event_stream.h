@@ -8,7 +8,8 @@
 //   ["BlockRemoved", [hash, ...], medium]
 //   ["AllBlocksCleared"]
 // Hashes are signed 64-bit numbers (kv/kv_event.h); the medium is "pool" or "host". A gap in the sequence numbers means
-// that events were lost, and that a listener knows nothing any more.
+// that events were lost, or that the scheduler has started anew, and that a listener knows nothing any more. Before its
+// first event a stream has an AllBlocksCleared, for listeners that look at no numbers.
 //
 // Owner: the worker `generate`. Thread safety: one thread.
 #pragma once
@@ -43,6 +44,7 @@ class KvEventStream {
   std::shared_ptr<ZmqContext> context_;  // outlives the socket
   std::unique_ptr<EventSocket> socket_;
   const uint32_t dp_rank_;
+  bool begun_ = false;
   uint64_t published_ = 0, dropped_ = 0;
 };
 

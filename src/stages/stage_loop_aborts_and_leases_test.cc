@@ -270,6 +270,22 @@ TEST_F(StageLoopEnds, AMemberThatIsRefusedRegistersAnew) {
   expect_clean();
 }
 
+// As a stage that has just started, which the next coordinator takes it for: it has no pause of before.
+TEST_F(StageLoopEnds, TheWorkerLearnsOfALostLeaseBetweenTheCommandsOfTwo) {
+  make();
+  log_->admin = [this](const wire::AdminRequest& command, Emit&) {
+    log_->calls.push_back(fmt::format("admin {}", command.id));
+  };
+  receive(payload(1, "a", number(1)));
+  deliver(wire::AdminRequest{.id = 5, .action = wire::AdminAction::kPause});
+  wire::Welcome no{.from = from_coordinator(), .stage = "mid", .incarnation = 1};
+  no.refused = wire::Failure{StatusCode::kConflict, "it lost its lease"};
+  deliver(no);
+  welcome();
+  deliver(wire::AdminRequest{.id = 6, .action = wire::AdminAction::kPause});
+  EXPECT_EQ(log_->calls, (std::vector<std::string>{"start 1", "admin 5", "drop 1", "lease lost", "admin 6"}));
+}
+
 TEST_F(StageLoopEnds, ASilentCoordinatorIsGone) {
   keep_lease_ = false;
   make();

@@ -150,6 +150,7 @@ void StageLoop::lose_lease(const char* why) {
   p.notices.clear();
   p.outgoing.clear();
   p.ends.drop_all();
+  p.work.lose_lease();  // behind the drops: they are not to be computed after a resume
   p.gate.clear();
 }
 

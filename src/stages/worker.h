@@ -87,6 +87,9 @@ class Worker {
   // Replies once through `emit`, in this call or later; a command that waits (a flush, for idleness) waits at most
   // command.timeout_ms. By default kUnsupported. Profiles are the process's and never come here.
   virtual void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit);
+  // The stage has lost its lease: its requests are dropped, and the coordinator of the next one, which may be another,
+  // takes it for a stage that has just started. What earlier commands have set (a pause) ends here.
+  virtual void on_lease_lost() {}
   // Fills a heartbeat's numbers: steps, queues, pages, weights, metrics. False, the default: it has none of its own.
   virtual bool describe(wire::StageStatus& status) const;
   // Any thread, after load(). nullopt: each call is taken as one unit of work, stalled when it lasts too long.

@@ -1,11 +1,14 @@
 """--kv-events: a router learns which blocks are cached, and no other machine does unless the option says so."""
+import os
+import signal
 import struct
 import time
 
 import pytest
 
-from harness import WAIT_S, Server, free_port
+from harness import WAIT_S, Server, free_port, placement, wait_until
 
+processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
 COMPLETIONS = "/v1/completions"
 
 
@@ -33,6 +36,8 @@ def test_kv_events_tell_a_router_what_is_cached():
             stamp, events, rank, version = msgpack.unpackb(payload)
             assert began - 60 < stamp < time.time() + 60 and rank == 0 and version >= 0
             for event in events:
+                if event == ["AllBlocksCleared"] and not stored:
+                    continue  # the beginning of the stream, where the subscription came before it
                 assert event[0] == "BlockStored" and len(event) == 7
                 if len(set(event[3])) > 1:  # not of the requests before
                     stored.append(event)
@@ -52,6 +57,33 @@ def test_kv_events_tell_a_router_what_is_cached():
                     gone |= set(event[1])
             if any(event[0] == "AllBlocksCleared" for event in events) or gone >= {event[1][0] for event in stored}:
                 break
+
+
+@processes_only
+def test_a_scheduler_that_restarts_is_a_gap_in_the_numbers():
+    zmq = pytest.importorskip("zmq")
+    endpoint = f"tcp://127.0.0.1:{free_port()}"
+    with Server("--kv-events", endpoint, "--page-size", "16") as server, zmq.Context() as context, context.socket(zmq.SUB) as listener:
+        listener.setsockopt(zmq.SUBSCRIBE, b"")
+        listener.setsockopt(zmq.LINGER, 0)
+        listener.connect(endpoint)
+
+        def received():
+            for token in range(300, 300 + WAIT_S):  # until the subscription has arrived; each stores another block
+                assert server.post(COMPLETIONS, {"prompt": [token] * 20, "max_tokens": 1, "temperature": 0})[0] == 200
+                if listener.poll(1000):
+                    break
+            numbers = []
+            while listener.poll(0):
+                numbers.append(struct.unpack(">Q", listener.recv_multipart()[1])[0])
+            return numbers
+
+        numbers, pid = received(), server.children()["scheduler"]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), "restart")
+        numbers += received()
+        gaps = [after - before for before, after in zip(numbers, numbers[1:])]
+        assert min(gaps) > 0 and max(gaps) > 1000, numbers
 
 
 @pytest.mark.parametrize("endpoint", ["tcp://0.0.0.0:5557", "tcp://127.0.0.1:0", "5557"])

@@ -213,6 +213,8 @@ def test_a_leader_that_dies_is_waited_for(wanted, tmp_path):
             with leader(path) as server:
                 wait_ready(server)
                 assert texts(server)[0] == wanted[0]
+                # The next server knows of no pause.
+                assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200
                 children = server.children()
                 server.process.kill()
                 server.process.wait()

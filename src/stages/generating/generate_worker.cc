@@ -102,6 +102,8 @@ class GenerateWorker : public Worker {
     if (states_.erase(id) != 0) abort_in_engine(id);
   }
 
+  void on_lease_lost() override { engine_->scheduler().resume(); }
+
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     if (WeightCommands::takes(command.action)) return begin_weights(command, emit);
     if (command.action == wire::AdminAction::kShowState) {

@@ -109,6 +109,23 @@ TEST_F(GenerateWorkerCommandsTest, ASwitchThatDidNotHappenIsReportedSo) {
   EXPECT_EQ(versions(1), std::vector<uint64_t>(20, 1));
 }
 
+// The next lease may be of a server that knows of no pause.
+TEST_F(GenerateWorkerCommandsTest, APauseEndsWithTheLease) {
+  make();
+  generate(1, {1, 2, 3}, 40);
+  ticks(5);
+  admin({.id = 7, .action = AdminAction::kPause, .policy = InFlightPolicy::kInPlace});
+  worker_->drop({1});
+  worker_->on_lease_lost();
+  generate(2, {4, 5, 6}, 20);
+  run();
+  EXPECT_EQ(versions(2), std::vector<uint64_t>(20, 1));
+  admin({.id = 8, .action = AdminAction::kContinue});  // of the next server, which was asked to
+  generate(3, {4, 5, 6}, 20);
+  run();
+  EXPECT_EQ(versions(3).size(), 20u);
+}
+
 TEST_F(GenerateWorkerCommandsTest, APausedEngineWithRequestsRests) {
   make();
   generate(1, {1, 2, 3}, 40);

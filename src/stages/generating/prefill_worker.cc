@@ -38,6 +38,7 @@ class PrefillWorker final : public Worker {
     emit.fail(id, error(StatusCode::kUnsupported, "a payload came to a stage that computes prompts, which takes none"));
   }
   void drop(ReqId) override {}
+  void on_lease_lost() override { engine_->scheduler().resume(); }
 
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     if (WeightCommands::takes(command.action)) return weights_->begin(command, out_, weights_reply_to(emit));

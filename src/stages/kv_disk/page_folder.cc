@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <random>
 
 #include "base/file_descriptor.h"
@@ -25,6 +26,7 @@ namespace fs = std::filesystem;
 static_assert(std::endian::native == std::endian::little, "files hold numbers as memory does");
 
 constexpr std::string_view kUnfinished = "unfinished-";
+constexpr std::size_t kFolderDigits = 2;  // of a digest's 64: 256 folders, so that none has too many files
 
 // As it lies in the file (page_folder.h): no padding, and numbers of the machine, which is little-endian.
 struct Header {
@@ -116,6 +118,51 @@ Status check_folder(const std::string& path) {
                           info.st_mode & 07777);
 }
 
+// ---- names, as file_of() and write() make them. All other files are the user's: they are neither counted nor removed.
+
+bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdef") == text.npos; }
+bool is_folder_name(std::string_view name) { return name.size() == kFolderDigits && is_hex(name); }
+bool is_page_name(std::string_view name) {
+  return name.size() == 2 * sizeof(BlockDigest) - kFolderDigits && is_hex(name);
+}
+bool is_unfinished_name(std::string_view name) {
+  if (!name.starts_with(kUnfinished)) return false;
+  const std::string_view rest = name.substr(kUnfinished.size());
+  const std::size_t dash = rest.find('-');
+  return dash != rest.npos && is_hex(rest.substr(0, dash)) && is_hex(rest.substr(dash + 1));
+}
+
+struct PageFile {
+  fs::file_time_type used;
+  uint64_t bytes;
+  fs::path path;
+};
+
+// nullopt: it is gone, or no regular file.
+std::optional<PageFile> look_at(const fs::directory_entry& entry) {
+  std::error_code problem;
+  if (entry.is_symlink(problem) || !entry.is_regular_file(problem)) return std::nullopt;
+  const PageFile file{entry.last_write_time(problem), entry.file_size(problem), entry.path()};
+  return problem ? std::nullopt : std::optional(file);
+}
+
+void add_pages_of(const fs::directory_entry& folder, std::vector<PageFile>& found) {
+  std::error_code problem;
+  if (folder.is_symlink(problem)) return;
+  for (fs::directory_iterator it(folder.path(), problem), end; !problem && it != end; it.increment(problem)) {
+    if (!is_page_name(it->path().filename().native())) continue;
+    if (auto file = look_at(*it)) found.push_back(*std::move(file));
+  }
+}
+
+void remove_if_stale(const fs::directory_entry& entry) {
+  const auto file = look_at(entry);
+  // Not at once: another process may be writing it.
+  if (!file || fs::file_time_type::clock::now() - file->used <= std::chrono::seconds(kStaleFileS)) return;
+  std::error_code problem;
+  fs::remove(file->path, problem);
+}
+
 }  // namespace
 
 PageFolder::PageFolder(std::string path, uint64_t max_bytes) : path_(std::move(path)), max_bytes_(max_bytes) {
@@ -137,11 +184,10 @@ Result<std::unique_ptr<PageFolder>> PageFolder::open(std::string path, uint64_t 
   return folder;
 }
 
-// 256 folders, so that none has too many files.
 std::string PageFolder::file_of(const BlockDigest& digest) const {
   std::string hex;
   for (const uint8_t byte : digest) fmt::format_to(std::back_inserter(hex), "{:02x}", byte);
-  return fmt::format("{}/{}/{}", path_, hex.substr(0, 2), hex.substr(2));
+  return fmt::format("{}/{}/{}", path_, hex.substr(0, kFolderDigits), hex.substr(kFolderDigits));
 }
 
 bool PageFolder::contains(const BlockDigest& digest) const { return ::access(file_of(digest).c_str(), R_OK) == 0; }
@@ -203,34 +249,20 @@ Status PageFolder::write(const PageName& name, std::span<const std::byte> bytes)
 }
 
 void PageFolder::tidy() {
-  struct Found {
-    fs::file_time_type used;
-    uint64_t bytes;
-    fs::path path;
-  };
-  std::vector<Found> found;
-  uint64_t sum = 0;
-  const auto now = fs::file_time_type::clock::now();
   std::error_code problem;  // other processes remove files too
-  for (fs::recursive_directory_iterator it(path_, problem), end; !problem && it != end; it.increment(problem)) {
-    std::error_code gone;
-    if (!it->is_regular_file(gone) || it->is_symlink(gone)) continue;
-    const auto used = it->last_write_time(gone);
-    const uint64_t bytes = it->file_size(gone);
-    if (gone) continue;
-    if (it->path().filename().string().starts_with(kUnfinished)) {
-      // Not at once: another process may be writing it.
-      if (now - used > std::chrono::seconds(kStaleFileS)) fs::remove(it->path(), gone);
-      continue;
-    }
-    sum += bytes;
-    found.push_back({used, bytes, it->path()});
+  std::vector<PageFile> found;
+  for (fs::directory_iterator it(path_, problem), end; !problem && it != end; it.increment(problem)) {
+    const std::string name = it->path().filename();
+    if (is_folder_name(name)) add_pages_of(*it, found);
+    if (is_unfinished_name(name)) remove_if_stale(*it);
   }
+  uint64_t sum = 0;
+  for (const PageFile& file : found) sum += file.bytes;
   if (sum > max_bytes_) {  // a tenth more, so that this is not done for each page
-    std::sort(found.begin(), found.end(), [](const Found& a, const Found& b) { return a.used < b.used; });
+    std::sort(found.begin(), found.end(), [](const PageFile& a, const PageFile& b) { return a.used < b.used; });
     // Any process may remove any file. A page whose beginning is gone is of no use until that is saved again, and ages
     // too.
-    for (const Found& file : found) {
+    for (const PageFile& file : found) {
       if (sum <= max_bytes_ / 10 * 9) break;
       std::error_code gone;
       if (fs::remove(file.path, gone)) sum -= file.bytes;

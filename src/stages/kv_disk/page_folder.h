@@ -9,7 +9,8 @@
 //   bytes  0 "MRKVPAGE"   8 u32 version  12 u32 tokens  16 u64 bytes of the page  24 u64 XXH3 of all that follows
 //         32 parent[32]  64 tokens, i32  then the page; little-endian
 //
-// Where the folder would hold more than its limit, the files that were not used for longest are removed.
+// Where the folder would hold more than its limit, the pages that were not used for longest are removed. Files with
+// other names than those of pages are the user's: they are not counted, and never removed.
 //
 // Owner: PageIo. Thread safety: contains(), mark_used() and bytes() any thread; else one.
 #pragma once
@@ -45,13 +46,13 @@ class PageFolder {
   // A page that is there already is left as it is.
   Status write(const PageName& name, std::span<const std::byte> bytes);
 
-  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  // of all files, about
+  uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }  // of all pages, about
   const std::string& path() const { return path_; }
 
  private:
   PageFolder(std::string path, uint64_t max_bytes);
   std::string file_of(const BlockDigest& digest) const;
-  void tidy();  // counts the files, and removes the oldest above the limit
+  void tidy();  // counts the pages, and removes the oldest above the limit
 
   const std::string path_;
   const uint64_t max_bytes_;

@@ -150,6 +150,27 @@ TEST_F(PageFolderTest, AboveTheLimitTheLongestUnusedGo) {
   EXPECT_FALSE(folder->mark_used(name(3).digest));
 }
 
+// The user may name a folder that holds something else too.
+TEST_F(PageFolderTest, OtherFilesAreLeftAlone) {
+  ASSERT_TRUE(open()->write(name(0), page(0)).ok());
+  const fs::path saved = files().at(0);
+  const std::string digits = saved.filename();
+  const std::vector<std::string> others = {
+      "notes.txt",          "aa/notes.txt",   "photos/2024/" + digits, "photos/" + digits, digits,
+      "aa/" + digits + "0", "a0/0/" + digits, "unfinished-novel.txt",  "aa/unfinished-1-0"};
+  const timespec old[2] = {{1000, 0}, {1000, 0}};
+  for (const std::string& other : others) {
+    const fs::path file = fs::path(path_) / other;
+    fs::create_directories(file.parent_path());
+    std::ofstream(file) << std::string(1000, 'x');
+    ::utimensat(AT_FDCWD, file.c_str(), old, 0);
+  }
+  EXPECT_EQ(open()->bytes(), fs::file_size(saved)) << "others count for nothing";
+  EXPECT_EQ(open(1)->bytes(), 0u);
+  EXPECT_FALSE(fs::exists(saved));
+  for (const std::string& other : others) EXPECT_TRUE(fs::exists(fs::path(path_) / other)) << other;
+}
+
 TEST_F(PageFolderTest, WhatAProcessLeftUnfinishedIsRemovedLater) {
   open();
   const std::string fresh = path_ + "/unfinished-1-0", stale = path_ + "/unfinished-1-1";

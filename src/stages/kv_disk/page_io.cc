@@ -30,6 +30,11 @@ void PageIo::load(uint64_t ticket, std::vector<PageName> pages, std::size_t page
   changed_.notify_all();
 }
 
+void PageIo::cancel(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(loads_, [ticket](const Load& load) { return load.ticket == ticket; });
+}
+
 std::vector<PageIo::Loaded> PageIo::take_loaded() {
   std::lock_guard lock(mutex_);
   return std::exchange(loaded_, {});

@@ -27,6 +27,8 @@ class PageIo {
 
   // Pages that follow each other. `ticket` names the result; how many are under way, the caller limits.
   void load(uint64_t ticket, std::vector<PageName> pages, std::size_t page_bytes);
+  // The result is not wanted any more, and does not come where the read has not begun.
+  void cancel(uint64_t ticket);
   struct Loaded {
     uint64_t ticket = 0;
     int32_t pages = 0;  // of those that were asked for, up to the first that cannot be had

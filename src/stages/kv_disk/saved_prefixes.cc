@@ -141,7 +141,7 @@ void SavedPrefixes::on_loaded(PageIo::Loaded loaded, int64_t now_ms) {
   // What follows is of no use.
   if (loaded.status.code() != StatusCode::kNotFound) LOG_WARNING("KV on disk: {}", loaded.status.to_string());
   it->end = it->next = it->loaded_from;
-  it->loads.clear();
+  cancel_loads(*it);
 }
 
 // One write at a time: what lies below it must be cached.
@@ -204,7 +204,13 @@ void SavedPrefixes::end(Restores::iterator restore, int64_t now_ms) {
   restored_tokens_ += static_cast<uint64_t>(restore->written) * page_size;
   waited_ms_ += now_ms - restore->begun_ms;
   for (const ReqId request : restore->waiting) ready_.push_back(request);
+  cancel_loads(*restore);
   restores_.erase(restore);
+}
+
+// Else those that wait would be read before the loads of restores that have requests.
+void SavedPrefixes::cancel_loads(Restore& restore) {
+  for (const uint64_t ticket : std::exchange(restore.loads, {})) io_->cancel(ticket);
 }
 
 // Copies what is cached by now. False: there is nothing more to do.

@@ -91,6 +91,7 @@ class SavedPrefixes {
   void on_loaded(PageIo::Loaded loaded, int64_t now_ms);
   Status write_next(Restore& restore);
   void end(Restores::iterator restore, int64_t now_ms);
+  void cancel_loads(Restore& restore);
   bool advance(Save& save, std::size_t& budget);
   bool save_run(Save& save, std::size_t& budget);
 

@@ -2,9 +2,12 @@
 // the test's; the folder's thread is real, and is waited for.
 #include "stages/kv_disk/saved_prefixes.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +143,24 @@ class SavedPrefixesTest : public ::testing::Test {
     for (const auto& entry : fs::recursive_directory_iterator(path_)) count += entry.is_regular_file();
     return count;
   }
+  // That of the page which begins with this token of the prompt.
+  fs::path page_file(const std::vector<int32_t>& tokens, std::ptrdiff_t at) const {
+    for (const auto& entry : fs::recursive_directory_iterator(path_)) {
+      if (!entry.is_regular_file()) continue;
+      std::vector<int32_t> page(kPage);
+      std::ifstream file(entry.path(), std::ios::binary);
+      file.seekg(64);
+      file.read(reinterpret_cast<char*>(page.data()), kPage * sizeof(int32_t));
+      if (std::equal(page.begin(), page.end(), tokens.begin() + at)) return entry.path();
+    }
+    ADD_FAILURE() << "no file of the page at " << at;
+    return {};
+  }
+  static void damage(const fs::path& page) {
+    std::fstream file(page, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekp(200);
+    file.put('x').put('y').put('z');
+  }
   std::string path_;
 };
 
@@ -198,17 +219,7 @@ TEST_F(SavedPrefixesTest, OtherTokensWeightsOrKeysFindNothing) {
 TEST_F(SavedPrefixesTest, ADamagedPageEndsTheRestoreAndTheRestIsComputed) {
   const std::vector<int32_t> system = prompt(400);
   use_twice(system);
-  // The 11th page, by its tokens.
-  for (const auto& entry : fs::recursive_directory_iterator(path_)) {
-    if (!entry.is_regular_file()) continue;
-    std::fstream file(entry.path(), std::ios::in | std::ios::out | std::ios::binary);
-    int32_t first = 0;
-    file.seekg(64);
-    file.read(reinterpret_cast<char*>(&first), sizeof first);
-    if (first != system[160]) continue;
-    file.seekp(200);
-    file.put('x').put('y').put('z');
-  }
+  damage(page_file(system, 160));
   Instance instance(path_);
   EXPECT_TRUE(instance.send(3, with_end(system, 3)));
   instance.run();
@@ -228,6 +239,29 @@ TEST_F(SavedPrefixesTest, AnAbortedRequestLeavesNothing) {
   instance.run();
   instance.server.expect_clean_end();
   EXPECT_FALSE(instance.saved.waits());
+}
+
+TEST_F(SavedPrefixesTest, ARestoreThatEndedIsNotReadBeforeTheNext) {
+  const std::vector<int32_t> slow = prompt(400, 1), aborted = prompt(400, 2), next = prompt(400, 3);
+  for (const auto& tokens : {slow, aborted, next}) use_twice(tokens);
+  // The folder's thread stands still where it opens this one.
+  const fs::path pipe = page_file(slow, 0), unread = page_file(aborted, 0);
+  fs::remove(pipe);
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  damage(unread);
+  Instance instance(path_);
+  EXPECT_TRUE(instance.send(3, with_end(slow, 3)));
+  EXPECT_TRUE(instance.send(4, with_end(aborted, 4)));
+  instance.saved.cancel(ReqId{4});
+  instance.held.erase(4);
+  instance.sent.erase(4);
+  instance.turn();
+  EXPECT_TRUE(instance.send(5, with_end(next, 5)));
+  ::close(::open(pipe.c_str(), O_WRONLY | O_CLOEXEC));  // when the thread is there
+  instance.run();
+  instance.expect_right();
+  EXPECT_EQ(instance.cached(5), 400);
+  EXPECT_TRUE(fs::exists(unread)) << "it would have been removed";
 }
 
 // Pages that do not fit are computed in turn, as without a disk.

@@ -11,7 +11,7 @@ namespace millrace::loop {
 namespace {
 
 const char* span_name(WorkEvent::Kind kind) {
-  static constexpr const char* kNames[] = {"start", "generate", "chunk", "chunks_done", "drop", "admin"};
+  static constexpr const char* kNames[] = {"start", "generate", "chunk", "chunks_done", "drop", "admin", "lease_lost"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

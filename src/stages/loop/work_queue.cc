@@ -94,6 +94,13 @@ bool WorkQueue::add_command(wire::AdminRequest command) {
   return true;
 }
 
+void WorkQueue::lose_lease() {
+  commands_.clear();
+  // In the queue of the commands: behind those that the worker has got, before those of the next lease.
+  commands_.push_back({.kind = WorkEvent::Kind::kLeaseLost});
+  post_commands();
+}
+
 void WorkQueue::post_commands() {
   while (!commands_.empty()) {
     if (!context_.env.worker->post(commands_.front(), context_.now_ms)) return context_.retry_soon();

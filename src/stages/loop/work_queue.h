@@ -40,6 +40,8 @@ class WorkQueue {
   // One that belongs to no request. It waits while the worker loads or is full, and then comes before requests that
   // wait. False: it is refused, kMaxWaitingCommands wait.
   bool add_command(wire::AdminRequest command);
+  // The commands that wait are of no use: their coordinator has given them up.
+  void lose_lease();
   // Everything that waits, in the order of waiting.
   void retry();
   std::size_t waiting_requests() const { return line_.size(); }

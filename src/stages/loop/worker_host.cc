@@ -39,6 +39,8 @@ void call_for_event(Worker& worker, WorkEvent& event, Emit& emit) {
       return worker.chunks_done(event.id, event.from, emit);
     case WorkEvent::Kind::kDrop:
       return worker.drop(event.id);
+    case WorkEvent::Kind::kLeaseLost:
+      return worker.on_lease_lost();
     case WorkEvent::Kind::kAdmin:
       return;  // call_admin() does it
   }

@@ -34,7 +34,7 @@ namespace millrace::loop {
 
 // Both are moved several times for each token, so what a token does not have is boxed.
 struct WorkEvent {
-  enum class Kind : uint8_t { kStart, kGenerate, kChunk, kChunksDone, kDrop, kAdmin };
+  enum class Kind : uint8_t { kStart, kGenerate, kChunk, kChunksDone, kDrop, kAdmin, kLeaseLost };
   Kind kind = Kind::kStart;
   ReqId id;
   std::string from;                       // of a chunk, or of the end of a stream

@@ -105,6 +105,7 @@ struct ScriptedWorker : Worker {
   void admin(const wire::AdminRequest& command, int64_t now_ms, Emit& emit) override {
     log_->admin ? log_->admin(command, emit) : Worker::admin(command, now_ms, emit);
   }
+  void on_lease_lost() override { log_->calls.emplace_back("lease lost"); }
   void drain() override { log_->drained = true; }
   bool holds() const override { return log_->holds; }
   std::shared_ptr<Log> log_;
