@@ -373,6 +373,28 @@ TEST(GrammarSchemaTest, BombsAreErrors) {
   EXPECT_TRUE(of_schema(doubled + R"(},"$ref":"#/$defs/d39"})").ok());  // shared, so it is small
 }
 
+// Each part of these is within its limit, and they held the compiling thread for half a minute, or needed gigabytes.
+TEST(GrammarSchemaTest, AllPartsOfASchemaShareOneLimit) {
+  std::string patterns, names, one_of_them, long_names;
+  for (int i = 0; i < 64; ++i) {
+    patterns += fmt::format(R"({}"^(a|b)*a(a|b){{8}}{}$":{{"minimum":{}}})", i == 0 ? "" : ",", i, i);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    names += fmt::format(R"({}"p{}":{{}})", i == 0 ? "" : ",", i);
+    one_of_them += fmt::format(R"({}{{"required":["p{}"]}})", i == 0 ? "" : ",", i);
+    if (i < 200) long_names += fmt::format(R"({}"{:x<500}":{{}})", i == 0 ? "" : ",", i);
+  }
+  for (const std::string& schema : {R"({"patternProperties":{)" + patterns + "}}",
+                                    R"({"properties":{)" + names + R"(},"anyOf":[)" + one_of_them + "]}",
+                                    R"({"properties":{)" + long_names + "}}"}) {
+    const Status refused = of_schema(schema).status();
+    EXPECT_EQ(refused.code(), StatusCode::kTooLarge);
+    EXPECT_NE(refused.message().find("takes more than 20000000 steps to compile"), std::string::npos)
+        << refused.message();
+  }
+  EXPECT_TRUE(of_schema(R"({"properties":{)" + names + R"(},"additionalProperties":false})").ok());
+}
+
 // Each of these overflowed the stack or took days.
 TEST(GrammarSchemaTest, DeepAndEmptyRepetitionsEnd) {
   EXPECT_FALSE(of_regex("a" + std::string(200'000, '*')).ok());

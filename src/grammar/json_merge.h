@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "grammar/schema_work.h"
 
 namespace millrace::grammar {
 
@@ -58,7 +59,7 @@ inline constexpr const char* kExtra =
 
 class SchemaMerger {
  public:
-  explicit SchemaMerger(const Schema& root) : root_(root) {}
+  SchemaMerger(const Schema& root, SchemaWork& work) : root_(root), work_(work) {}
 
   // What "#", "#/$defs/x" or another pointer into the same document names. kInvalidArgument where it names nothing,
   // kUnsupported where it leaves the document.
@@ -94,6 +95,7 @@ class SchemaMerger {
   Status merge_properties(Schema& a, Schema& b, Schema& out, int depth) const;
 
   const Schema& root_;
+  SchemaWork& work_;
   mutable std::size_t merges_ = 0;
   mutable std::size_t compared_ = 0;  // by disjoint()
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "base/json.h"
 #include "base/ordered_json.h"
@@ -20,6 +21,8 @@ namespace {
 // What no automaton of this kind can keep, or is not written yet.
 constexpr std::array kNotServed = {"minContains",           "maxContains",   "unevaluatedItems",
                                    "unevaluatedProperties", "$recursiveRef", "$dynamicRef"};
+
+constexpr std::size_t kRuleSteps = 100;  // of a SchemaWork: with its expressions
 
 // The keywords that speak of values of one type.
 const std::vector<std::pair<const char*, std::vector<const char*>>> kTypedKeywords = {
@@ -193,6 +196,8 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
   if (depth > kMaxNesting) return error(StatusCode::kTooLarge, "{} lies more than {} schemas deep", path, kMaxNesting);
   if (schema.is_boolean()) return schema.get<bool>() ? json_.value() : never();
   if (!schema.is_object()) return invalid_argument("{} is no schema; wanted an object, true or false", path);
+  // Every few rules end here: a schema's properties, items and alternatives are schemas too.
+  RETURN_IF_ERROR(work_.spend((rules_.bodies.size() - std::exchange(paid_rules_, rules_.bodies.size())) * kRuleSteps));
   for (const char* keyword : kNotServed) {
     if (schema.contains(keyword)) return not_served(path, keyword, "a keyword of docs/structured-output.md");
   }
@@ -291,7 +296,7 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
     }
   }
   if (!wanted.empty() && !constrains_nothing(without(rest, {"type"}))) {
-    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_).compile(rest, depth + 1));
+    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_, work_).compile(rest, depth + 1));
     const Result<std::shared_ptr<const Grammar>> grammar = Grammar::compile(rules);
     std::optional<StateTable> states;
     if (grammar.ok()) states.emplace(*grammar);
@@ -366,28 +371,29 @@ Result<ExprPtr> SchemaCompiler::string(const Schema& schema, const SchemaPath& p
   const auto restrict = [&](Result<Language> next, bool wanted) -> Status {
     if (!next.ok()) return next.status().with_prefix(path);
     if (!all) {
-      ASSIGN_OR_RETURN(all, Language::of(any_content()));
+      ASSIGN_OR_RETURN(all, Language::of(any_content(), work_));
     }
-    Result<Language> both = wanted ? Language::both(*all, *next) : Language::minus(*all, *next);
+    Result<Language> both = wanted ? Language::both(*all, *next, work_) : Language::minus(*all, *next, work_);
     if (!both.ok()) return both.status().with_prefix(path);
     all = std::move(*both);
     return ok_status();
   };
   for (const std::string& pattern : rules.wanted) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
-    RETURN_IF_ERROR(restrict(Language::of(content), true));
+    RETURN_IF_ERROR(restrict(Language::of(content, work_), true));
   }
   for (const std::string& pattern : rules.refused) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
-    RETURN_IF_ERROR(restrict(Language::of(content), false));
+    RETURN_IF_ERROR(restrict(Language::of(content, work_), false));
   }
   if (!rules.not_values.empty()) {
     std::vector<ExprPtr> spelled;
     for (const std::string& value : rules.not_values) spelled.push_back(JsonText::unquoted(value));
-    RETURN_IF_ERROR(restrict(Language::of(alt(std::move(spelled))), false));
+    RETURN_IF_ERROR(restrict(Language::of(alt(std::move(spelled)), work_), false));
   }
   if (counted) {
-    RETURN_IF_ERROR(restrict(Language::of(repeat(JsonText::written(CharSet::any()), length.least, length.most)), true));
+    RETURN_IF_ERROR(
+        restrict(Language::of(repeat(JsonText::written(CharSet::any()), length.least, length.most), work_), true));
   }
   return seq({text("\""), all->to_expr(rules_, path), text("\"")});
 }
@@ -415,8 +421,8 @@ Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const
     if (step->get<double>() != 1) {
       Result<Language> multiples = multiples_of(NumberBound::of(step->dump(), false), integer);
       if (multiples.ok() && (least || most)) {
-        const Result<Language> range = Language::of(between());
-        multiples = range.ok() ? Language::both(*multiples, *range) : Result<Language>(range.status());
+        const Result<Language> range = Language::of(between(), work_);
+        multiples = range.ok() ? Language::both(*multiples, *range, work_) : Result<Language>(range.status());
       }
       if (!multiples.ok()) return multiples.status().with_prefix(path);
       return multiples->to_expr(rules_, path);
@@ -438,7 +444,8 @@ Result<Rules> parse_json_schema(std::string_view schema) {
     return invalid_argument("the schema has a text that begins with U+0001; wanted none");
   }
   const Schema root = parse_ordered_json(schema);
-  return SchemaCompiler(root).compile(root);
+  SchemaWork work;
+  return SchemaCompiler(root, work).compile(root);
 }
 
 }  // namespace millrace::grammar
