@@ -20,6 +20,7 @@ namespace millrace::grammar {
 
 using Schema = nlohmann::ordered_json;  // properties keep the sequence in which they are written
 
+inline constexpr double kFarthestCount = 1e9;           // of lengths, items and properties; more are as many
 inline constexpr int kMaxMergeDepth = 32;               // of schemas in schemas, references followed
 inline constexpr std::size_t kMaxMerges = 5'000;        // of one schema
 inline constexpr std::size_t kMaxCompared = 2'000'000;  // keys and schemas, for what is disjoint in one schema

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "base/json.h"
@@ -72,13 +73,36 @@ bool constrains_nothing(const Schema& schema) {
   return true;
 }
 
+// A JSON reader makes a double of an integer over 64 bits.
+bool is_rounded_integer(const Schema& value) {
+  return value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
+}
+
+const Schema* find_rounded_integer(const Schema& value) {
+  if (is_rounded_integer(value)) return &value;
+  if (!value.is_structured()) return nullptr;
+  for (const Schema& one : value) {
+    if (const Schema* found = find_rounded_integer(one)) return found;
+  }
+  return nullptr;
+}
+
+// An integer that was rounded, and is written in the fewest digits that read as this double, is by at most one double
+// away; the next one allows less.
+NumberBound bound_of(const Schema& value, bool exclusive, bool lower) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (!is_rounded_integer(value)) return NumberBound::of(value.dump(), exclusive);
+  const double next = std::nextafter(value.get<double>(), lower ? kInfinity : -kInfinity);
+  return NumberBound::of(std::isfinite(next) ? Schema(next).dump() : value.dump(), exclusive);
+}
+
 // `key` joined with its exclusive form, which is a number of its own or, in draft 4, a flag.
 Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, const char* exclusive_key, bool lower,
                                          const SchemaPath& path) {
   std::optional<NumberBound> out;
   if (const auto found = schema.find(key); found != schema.end()) {
     if (!found->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, key);
-    out = NumberBound::of(found->dump(), false);
+    out = bound_of(*found, false, lower);
   }
   const auto exclusive = schema.find(exclusive_key);
   if (exclusive == schema.end()) return out;
@@ -87,7 +111,7 @@ Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, 
     return out;
   }
   if (!exclusive->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, exclusive_key);
-  const NumberBound other = NumberBound::of(exclusive->dump(), true);
+  const NumberBound other = bound_of(*exclusive, true, lower);
   out = out ? narrower(*out, other, lower) : other;
   return out;
 }
@@ -105,6 +129,17 @@ bool has_parts(const Schema& schema) {
   }
   if (schema.contains("$ref")) return schema.size() > 1;
   return schema.contains("format") || schema.contains("pattern") || schema.contains("enum");  // maybe large
+}
+
+bool has_joined_keyword(const Schema& schema) {
+  constexpr std::array kAll = {joined::kEach,      joined::kPatterns, joined::kNotPatterns, joined::kFormats,
+                               joined::kNotValues, joined::kKeys,     joined::kSome,        joined::kExtra};
+  if (!schema.is_structured()) return false;
+  if (schema.is_object() &&
+      std::any_of(kAll.begin(), kAll.end(), [&](const char* key) { return schema.contains(key); })) {
+    return true;
+  }
+  return std::any_of(schema.begin(), schema.end(), has_joined_keyword);
 }
 
 // What makes two schemas the same.
@@ -143,7 +178,7 @@ Result<std::optional<int>> count_member(const Schema& schema, const char* key, c
   const double value = found->is_number() ? found->get<double>() : -1;
   if (value < 0 || value != std::floor(value))
     return invalid_argument("{}.{} is no count; wanted an integer >= 0", path, key);
-  return std::optional(static_cast<int>(std::min(value, 1e9)));
+  return std::optional(static_cast<int>(std::min(value, kFarthestCount)));
 }
 
 Result<Rules> SchemaCompiler::compile(const Schema& schema, int depth) {
@@ -306,7 +341,13 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
   }
   std::vector<ExprPtr> parts;
   parts.reserve(wanted.size());
-  for (const Schema& value : wanted) parts.push_back(literal(value, json_));
+  for (const Schema& value : wanted) {
+    if (const Schema* rounded = find_rounded_integer(value)) {
+      return invalid_argument("{}.{} has {}; wanted an integer of at most 64 bits", path, listed ? "enum" : "const",
+                              rounded->dump());
+    }
+    parts.push_back(literal(value, json_));
+  }
   return alt(std::move(parts));
 }
 
@@ -439,11 +480,12 @@ Result<Rules> parse_json_schema(std::string_view schema) {
   }
   const Result<Json> checked = parse_json(schema, kMaxSchemaNesting);
   if (!checked.ok()) return checked.status().with_prefix("the schema");
-  // A joined schema's own keywords (json_merge.h) begin so.
-  if (schema.find("\"\\u0001") != schema.npos) {
-    return invalid_argument("the schema has a text that begins with U+0001; wanted none");
-  }
   const Schema root = parse_ordered_json(schema);
+  if (has_joined_keyword(root)) {
+    return invalid_argument(
+        "the schema has a key that begins with U+0001 and is a keyword of this server's; wanted "
+        "another");
+  }
   SchemaWork work;
   return SchemaCompiler(root, work).compile(root);
 }

@@ -57,8 +57,13 @@ class SchemaCompiler {
     bool required = false;
   };
   // `more`: one that is not named; `extra`: one of those that has to stand, or nullptr.
-  ExprPtr members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
-                  const SchemaPath& path);
+  Result<ExprPtr> members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
+                          const SchemaPath& path);
+  struct Behind {
+    ExprPtr first, after;
+  };
+  Behind members_behind(const ExprPtr& more, const ExprPtr& extra, bool only_first, bool bounded,
+                        const ExprPtr& one_more);
   // The keys that one of patternProperties, or another condition on keys, applies to.
   struct KeyPattern {
     Language keys;

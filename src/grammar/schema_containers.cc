@@ -175,24 +175,42 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   return members(named, more, extra, count, path);
 }
 
+// What follows the named members: `first` where none of them stands, `after` behind one. Each ends the object, so that
+// the rules of the chain are called last, and their ticks count for the object (Count).
+//
+// Others may repeat a key, of which the last counts: all of them are one member for certain. Where `least` needs more
+// members than the named ones that have to stand and this one, only the first of them ticks, and no other may follow
+// where they would have to tick for `most`. `extra` is the last, so that no other takes its key.
+SchemaCompiler::Behind SchemaCompiler::members_behind(const ExprPtr& more, const ExprPtr& extra, bool only_first,
+                                                      bool bounded, const ExprPtr& one_more) {
+  const ExprPtr another = seq({only_first ? empty() : one_more, comma(json_), more});
+  const ExprPtr others = only_first && bounded ? empty() : repeat(another, 0, kUnbounded);
+  if (extra) {
+    const ExprPtr last = seq({one_more, extra, text("}")});
+    const ExprPtr then = seq({others, comma(json_), last});
+    if (only_first && bounded) return {last, then};
+    return {alt({last, seq({only_first ? empty() : one_more, more, then})}), then};
+  }
+  const ExprPtr some = seq({one_more, more, others});
+  return {seq({optional(some), text("}")}), seq({optional(seq({comma(json_), some})), text("}")})};
+}
+
 // The named members in their sequence, then the others.
-ExprPtr SchemaCompiler::members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
-                                const SchemaPath& path) {
+Result<ExprPtr> SchemaCompiler::members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra,
+                                        Count count, const SchemaPath& path) {
   const auto musts =
       static_cast<int>(std::count_if(named.begin(), named.end(), [](const Named& n) { return n.required; }));
-  const bool fits =
-      count.least <= musts + (extra ? 1 : 0) &&
-      (count.most == kUnbounded || (more->kind == Expr::Kind::kNever && count.most >= static_cast<int>(named.size())));
-  const ExprPtr one_more = fits ? empty() : tick();
-  // From the end: `after` follows a member, `first` the opening brace. Each ends the object, so that the rules of this
-  // chain are called last, and their ticks count for the object (Count).
-  const ExprPtr any_more = repeat(seq({one_more, comma(json_), more}), 0, kUnbounded);
-  ExprPtr after = seq({any_more, text("}")}), first = alt({text("}"), seq({one_more, more, after})});
-  if (extra) {
-    const ExprPtr then = seq({one_more, comma(json_), extra, any_more, text("}")});
-    after = seq({any_more, then});
-    first = alt({seq({one_more, extra, any_more, text("}")}), seq({one_more, more, after})});
+  const bool no_others = more->kind == Expr::Kind::kNever && !extra;
+  const bool only_first = !no_others && count.least > musts + 1;
+  if (const auto most = static_cast<int>(named.size()) + 1; only_first && count.least > most) {
+    return not_served(path, fmt::format("minProperties {}", count.least),
+                      fmt::format("at most {}, the named properties and one more: others may repeat a key", most));
   }
+  const bool bounded = count.most != kUnbounded;
+  const bool fits = count.least <= musts + (extra ? 1 : 0) &&
+                    (!bounded || (no_others && count.most >= static_cast<int>(named.size())));
+  const ExprPtr one_more = fits ? empty() : tick();
+  auto [first, after] = members_behind(more, extra, only_first, bounded, one_more);
   for (std::size_t i = named.size(); i-- > 0;) {
     const ExprPtr here = seq({one_more, named[i].member, after});
     const int number = json_.add_rule(path);
