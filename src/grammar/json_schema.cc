@@ -475,6 +475,11 @@ Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const
 }
 
 Result<Rules> parse_json_schema(std::string_view schema) {
+  SchemaWork work;
+  return parse_json_schema(schema, work);
+}
+
+Result<Rules> parse_json_schema(std::string_view schema, SchemaWork& work) {
   if (schema.size() > kMaxSourceBytes) {
     return error(StatusCode::kTooLarge, "the schema has {} bytes; wanted at most {}", schema.size(), kMaxSourceBytes);
   }
@@ -486,7 +491,6 @@ Result<Rules> parse_json_schema(std::string_view schema) {
         "the schema has a key that begins with U+0001 and is a keyword of this server's; wanted "
         "another");
   }
-  SchemaWork work;
   return SchemaCompiler(root, work).compile(root);
 }
 

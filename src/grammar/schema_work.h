@@ -3,7 +3,7 @@
 // them, and while it compiles all other grammars wait. Steps are counted instead of time, so that a schema is either
 // served on every machine or on none.
 //
-// Owner: parse_json_schema(). Thread safety: none.
+// Owner: parse_json_schema(), or the reader of structural tags, for all of their schemas. Thread safety: none.
 #pragma once
 
 #include <cstddef>
