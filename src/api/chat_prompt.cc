@@ -108,6 +108,29 @@ Status take_spoken_turn(Json& message, const std::string& where, NamedTurns& nam
   return ok_status();
 }
 
+// The assistant's refusals are texts of its turn, as at /v1/responses: a part of its content, or a member beside none.
+Status take_refusals(Json& message, const std::string& where, bool& changed) {
+  if (message["role"] != "assistant") return ok_status();
+  if (json_find(message, "content") == nullptr) {
+    std::string refusal;
+    RETURN_IF_ERROR(json_read(message, "refusal", refusal).with_prefix(where));
+    if (refusal.empty()) return ok_status();
+    message["content"] = std::move(refusal);
+    changed = true;
+    return ok_status();
+  }
+  Json& content = message["content"];
+  for (std::size_t i = 0; content.is_array() && i < content.size(); ++i) {
+    Json& part = content[i];
+    const Json* type = part.is_object() ? json_find(part, "type") : nullptr;
+    if (type == nullptr || *type != "refusal") continue;
+    ASSIGN_OR_RETURN(std::string text, read_block_string(part, "refusal", fmt::format("{}.content[{}]", where, i)));
+    part = {{"type", "text"}, {"text", std::move(text)}};
+    changed = true;
+  }
+  return ok_status();
+}
+
 // Checks one message; flattens its content in place where it is an array of parts and the model takes text only.
 Status normalize_message(Json& message, const std::string& where, MediaParts& media, NamedTurns& named, bool& changed) {
   if (!message.is_object())
@@ -115,6 +138,7 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
   RETURN_IF_ERROR(check_role(message, where));
   RETURN_IF_ERROR(take_spoken_turn(message, where, named));
   changed |= message.erase("audio") > 0;
+  RETURN_IF_ERROR(take_refusals(message, where, changed));
   const Json* content = json_find(message, "content");
   if (!content) {
     if (message["role"] != "assistant") return invalid_argument("{}.content is missing; wanted a string", where);

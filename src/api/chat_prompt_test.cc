@@ -36,6 +36,19 @@ TEST(ChatPrompt, AnAssistantWithoutContentHasAnEmptyText) {
   EXPECT_NE(contents(R"([{"role":"user","content":null}])").find("messages[0].content is missing"), std::string::npos);
 }
 
+TEST(ChatPrompt, ARefusalIsTheAssistantsText) {
+  EXPECT_EQ(
+      contents(R"([{"role":"assistant","content":[{"type":"text","text":"a"},{"type":"refusal","refusal":"no"}]}])"),
+      "[a\nno]");
+  EXPECT_EQ(contents(R"([{"role":"assistant","content":null,"refusal":"no"},{"role":"user","content":"hi"}])"),
+            "[no][hi]");
+  EXPECT_EQ(contents(R"([{"role":"assistant","content":"a","refusal":null}])"), "[a]");
+  EXPECT_NE(contents(R"([{"role":"assistant","content":[{"type":"refusal"}]}])").find("messages[0].content[0].refusal"),
+            std::string::npos);
+  EXPECT_NE(contents(R"([{"role":"user","content":[{"type":"refusal","refusal":"no"}]}])").find("type is 'refusal'"),
+            std::string::npos);
+}
+
 TEST(ChatPrompt, PartsOfAMessageAreJoinedByNewlines) {
   EXPECT_EQ(contents(R"([{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}])"),
             "[a\nb]");

@@ -1,6 +1,7 @@
 #include "api/choices.h"
 
 #include <random>
+#include <utility>
 
 #include "base/rng.h"
 #include "base/status.h"
@@ -53,6 +54,14 @@ Status check_choice_count(std::size_t prompts, std::size_t choices_per_prompt, s
   if (prompts * choices_per_prompt <= kMaxChoicesPerRequest) return ok_status();
   return invalid_argument("{} is {} for {} prompts; wanted at most {} texts in one request", field, choices_per_prompt,
                           prompts, kMaxChoicesPerRequest);
+}
+
+Status check_request_count(std::size_t requests, const ModelFacts& model) {
+  if (model.max_requests == 0 || std::cmp_less_equal(requests, model.max_requests)) return ok_status();
+  return invalid_argument(
+      "the request has {} texts or choices, of which this server runs and queues {} at once (--max-running-requests, "
+      "--max-queued-requests); wanted fewer",
+      requests, model.max_requests);
 }
 
 Status check_prompt_volume(std::size_t body_bytes, std::size_t choices_per_prompt, std::string_view field) {

@@ -24,6 +24,9 @@ std::vector<GenerateRequest> make_requests(std::vector<Prompt> prompts, std::spa
 // kInvalidArgument where prompts times choices is over kMaxChoicesPerRequest; `field` is what the client can lower.
 Status check_choice_count(std::size_t prompts, std::size_t choices_per_prompt, std::string_view field);
 
+// kInvalidArgument where one request is more than the server runs and queues (ModelFacts::max_requests).
+Status check_request_count(std::size_t requests, const ModelFacts& model);
+
 // A prompt is held once for all its choices, but its ids, and with `echo` its text, are given to each of them.
 inline constexpr std::size_t kMaxPromptVolumeBytes = std::size_t{64} << 20;
 

@@ -234,14 +234,14 @@ Status GrammarReader::read_messages(const Json& body, const FieldPath& root) {
     RETURN_IF_ERROR(read_output_format(*config, root.member("output_config"), "format"));
   }
   RETURN_IF_ERROR(read_output_format(body, root, "output_format"));
-  return read_native(body, root);
+  return read_openai(body, root);
 }
 
 Status GrammarReader::read_responses(const Json& body, const FieldPath& root) {
   if (const Json* text = json_find(body, "text")) {
     RETURN_IF_ERROR(read_output_format(*text, root.member("text"), "format", true));
   }
-  return read_native(body, root);
+  return read_openai(body, root);
 }
 
 // "json", or a schema. An empty string is what some clients send for none.

@@ -17,10 +17,10 @@ namespace millrace::api {
 // lost. kInvalidArgument, kUnsupported with the field's name first; also where two fields ask for something.
 Status read_grammar(const Json& body, const std::string& text, wire::SamplingParams& out);
 
-// Of /v1/messages: the format of output_config, and what is this server's.
+// Of /v1/messages: the format of output_config, and what the OpenAI endpoints have.
 Status read_messages_grammar(const Json& body, const std::string& text, wire::SamplingParams& out);
 
-// Of /v1/responses: text.format, and what is this server's.
+// Of /v1/responses: text.format, and what the OpenAI endpoints have.
 Status read_responses_grammar(const Json& body, const std::string& text, wire::SamplingParams& out);
 
 // Of Ollama's endpoints: format, and what is this server's.

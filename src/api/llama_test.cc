@@ -115,7 +115,8 @@ TEST_F(LlamaTest, TokensWithTheirText) {
   EXPECT_EQ(post("/tokenize", R"({"content":"a","parse_special":false})").get().status, 400);
   EXPECT_EQ(post("/tokenize", R"({"content":"a","prompt":"b"})").get().json()["error"]["message"],
             "several of prompt, messages and content are given; wanted exactly one of them");
-  EXPECT_EQ(post("/detokenize", R"({"tokens":[1,2]})").get().json(), parsed(R"({"text":"text","content":"text"})"));
+  EXPECT_EQ(post("/detokenize", R"({"tokens":[1,2]})").get().json(),
+            parsed(R"({"text":"text","content":"text","prompt":"text"})"));
 }
 
 TEST_F(LlamaTest, TheTemplateIsAppliedAndShown) {

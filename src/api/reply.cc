@@ -5,6 +5,7 @@
 #include <numeric>
 #include <utility>
 
+#include "api/choices.h"
 #include "api/fields.h"
 #include "api/logprobs.h"
 #include "api/prompt_preview.h"
@@ -60,7 +61,9 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
       if (name.first < requests.size()) name.prompt = prompt_preview(*requests[name.first].prompt);
     }
   }
-  if (Status status = state_->live.add(names, self); !status.ok()) {
+  Status status = check_request_count(requests.size(), engine_.model());
+  if (status.ok()) status = state_->live.add(names, self);
+  if (!status.ok()) {
     state_->requests.rejected(status.code());
     state_->record.refused(responder_->label(), std::exchange(server_span_, {}), engine_.model().name, status);
     responder_->send(format_->error_response(field_error(status)));

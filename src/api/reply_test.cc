@@ -181,6 +181,22 @@ TEST_F(ReplyTest, ARefusalFromInsideSubmitAnswersAndStopsTheOthers) {
   EXPECT_EQ(engine_.submitted(), 2u);  // the third was not even tried
 }
 
+// It could never be served, so trying again later is no advice.
+TEST_F(ReplyTest, MoreThanTheServerRunsAndQueuesIsRefused) {
+  engine_.facts.max_requests = 4;
+  for (const auto& [path, body] : {std::pair(kText, R"({"prompt":["a","b","c"],"n":2})"),
+                                   {kChat, R"({"messages":[{"role":"user","content":"x"}],"n":5})"}}) {
+    const Answer got = post(path, body).get();
+    EXPECT_EQ(got.status, 400);
+    EXPECT_EQ(got.json()["error"]["type"], "invalid_request_error");
+  }
+  EXPECT_EQ(engine_.submitted(), 0u);
+  auto fits = post(kText, R"({"prompt":["a","b"],"n":2})");
+  wait_submitted(4);
+  for (std::size_t i = 0; i < 4; ++i) engine_.deliver(i, FakeEngine::error_of(i, Status(StatusCode::kTooLarge, "x")));
+  fits.get();
+}
+
 TEST_F(ReplyTest, AnErrorInsideTheStreamIsAnEventAndNoDone) {
   auto answer = post(kText, R"({"prompt":["a","b"],"stream":true})");
   wait_submitted(2);

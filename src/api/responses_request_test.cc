@@ -114,6 +114,12 @@ TEST(ResponsesRequest, Logprobs) {
   EXPECT_EQ(top(R"(,"include":["message.output_text.logprobs"],"top_logprobs":3)"), 3);
 }
 
+TEST(ResponsesRequest, FieldsOfThisServerStay) {
+  for (const char* key : {"include_stop_str_in_output", "no_stop_trim", "skip_special_tokens"}) {
+    EXPECT_EQ(field(R"({"input":"hi",")" + std::string(key) + R"(":true})", key), "true");
+  }
+}
+
 TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
   const std::pair<const char*, const char*> cases[] = {
       {R"("conversation":{"id":"conv_1"})", "conversation is not supported"},
@@ -121,6 +127,10 @@ TEST(ResponsesRequest, WhatIsNotServedIsRefused) {
       {R"("background":true,"stream":true)", "background is true, and so is stream"},
       {R"("background":true,"store":false)", "background is true, and store is false"},
       {R"("background":true,"rid":"a")", "rid is not supported beside background"},
+      {R"("max_tokens":5)", "max_tokens is not supported"},
+      {R"("vllm_xargs":{})", "vllm_xargs is not supported"},
+      {R"("mm_processor_kwargs":{})", "mm_processor_kwargs is not supported"},
+      {R"("previous_input_messages":[{}])", "previous_input_messages is not supported; wanted [] or nothing"},
       {R"("truncation":"auto")", "truncation is not supported; wanted \"disabled\" or nothing"},
       {R"("include":["file_search_call.results"])", "include[0] is 'file_search_call.results'"},
       {R"("include":[1])", "include[0] is of type integer"},

@@ -119,7 +119,7 @@ Status detokenize(ApiContext& context, const http::Request& request, const http:
     if (!text.ok()) return static_cast<void>(responder->send(error_response(from_status(text.status()))));
     std::string shown;
     json_append_string(shown, *text);
-    responder->send({.body = fmt::format(R"({{"text":{0},"content":{0}}})", shown)});
+    responder->send({.body = fmt::format(R"({{"text":{0},"content":{0},"prompt":{0}}})", shown)});
   });
   return ok_status();
 }

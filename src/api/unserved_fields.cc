@@ -186,7 +186,15 @@ Status refuse_unserved_messages(const Json& body) {
       {"compaction", {}},
       {"fallbacks", {kEmptyList}},
       {"thread", {}},
+      // Of other dialects. The chat that the body becomes has none of these, so they are looked for here.
+      {"stop", {kEmptyList}},  // stop_sequences
+      {"max_completion_tokens", {}},
+      {"max_output_tokens", {}},
+      {"n_predict", {}},
+      {"guided_whitespace_pattern", {}},
+      {"vllm_xargs", {}},
   };
+  RETURN_IF_ERROR(refuse_unserved_media(body));
   return refuse_all(body, kFields);
 }
 
@@ -198,7 +206,16 @@ Status refuse_unserved_responses(const Json& body) {
       {"moderation", {}},
       {"image", {}},
       {"access_programs", {}},
+      // Of other dialects, as in messages.
+      {"max_tokens", {}},  // max_output_tokens
+      {"max_completion_tokens", {}},
+      {"n_predict", {}},
+      {"guided_whitespace_pattern", {}},
+      {"previous_response", {}},
+      {"previous_input_messages", {kEmptyList}},
+      {"vllm_xargs", {}},
   };
+  RETURN_IF_ERROR(refuse_unserved_media(body));
   return refuse_all(body, kFields);
 }
 

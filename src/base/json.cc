@@ -10,12 +10,17 @@
 namespace millrace {
 namespace {
 
+constexpr std::size_t kShownKeyBytes = 64;
+
 // A tree in which no key stands twice; nlohmann's own reader keeps the last.
 class TreeBuilder : public TreeHandler<Json> {
  public:
   Status start_object() override { return open(Json::object()); }
   Status key(std::string&& name) override {
-    if (stack_.back()->contains(name)) return invalid_argument("duplicate key");
+    if (stack_.back()->contains(name)) {
+      return invalid_argument("duplicate key '{}'; wanted each key once in an object",
+                              utf8_prefix(name, kShownKeyBytes));
+    }
     key_ = std::move(name);
     return ok_status();
   }

@@ -22,8 +22,8 @@ using Json = nlohmann::json;
 
 inline constexpr int kJsonMaxDepth = 64;
 
-// Parses one JSON document. Errors are kInvalidArgument, name the byte offset where the text is malformed, and never
-// echo the content.
+// Parses one JSON document. Errors are kInvalidArgument, name the byte offset where the text is malformed, or the key
+// that stands twice, and never echo the content.
 Result<Json> parse_json(std::string_view text, int max_depth = kJsonMaxDepth);
 
 // "null", "boolean", "integer", "number", "string", "array", "object": the words used in messages.

@@ -103,6 +103,11 @@ TEST(Json, DuplicateKeysAreRefused) {
   EXPECT_FALSE(parse_json(R"({"a":1,"a":2})").ok());
   EXPECT_FALSE(parse_json(R"({"x":{"a":1,"b":2,"\u0061":3}})").ok());  // the same key, spelt otherwise
   EXPECT_TRUE(parse_json(R"({"a":{"a":1},"b":[{"a":1},{"a":2}]})").ok());
+  EXPECT_EQ(parse_json(R"([{"aé":1,"aé":"secret"}])").status().message(),
+            "duplicate key 'aé'; wanted each key once in an object");
+  const std::string key(100, 'k');
+  EXPECT_EQ(parse_json("{\"" + key + "\":1,\"" + key + "\":1}").status().message(),
+            "duplicate key '" + key.substr(0, 64) + "'; wanted each key once in an object");
 }
 
 TEST(Json, GettersTakeTheirTypeOnly) {

@@ -232,6 +232,8 @@ TEST(GrammarSchemaTest, KeywordsBesideEachOtherAreJoined) {
       {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":2})"}, {"{}"});
   expect_texts(of_schema(R"({"type":["string","null"],"enum":["a",1,null]})"), {"\"a\"", "null"}, {"1"});
   expect_texts(of_schema(R"({"enum":["a","abc"],"minLength":2})"), {"\"abc\""}, {"\"a\""});
+  expect_texts(of_schema(R"({"enum":["\u0001",{"\u0001x":1}]})"), {R"("\u0001")", R"({"\u0001x":1})"}, {R"("a")"});
+  expect_texts(of_schema(R"({"type":"string","not":{"minLength":1e30}})"), {R"("")", R"("abc")"}, {"1"});
   expect_texts(of_schema(R"({"oneOf":[{"type":"object","properties":{"k":{"const":"x"}},"required":["k"]},
                                       {"type":"object","properties":{"k":{"const":"y"},"n":{"type":"null"}},"required":["k"]}]})"),
                {R"({"k":"x"})", R"({"k":"y","n":null})"}, {R"({"k":"z"})"});
@@ -265,7 +267,7 @@ TEST(GrammarSchemaTest, NegationsBecomeWhatIsLeft) {
   expect_texts(of_schema(R"({"type":["integer","string"],"not":{"type":"string"}})"), {"1"}, {R"("a")"});
   expect_texts(
       of_schema(R"({"type":"object","properties":{"xa":true},"not":{"patternProperties":{"^x":{"type":"string"}}}})"),
-      {R"({"xa":1})", R"({"y":"1","xb":1,"z":"1"})"}, {R"({"xa":"a"})", R"({"y":1})"});
+      {R"({"xa":1})", R"({"y":"1","z":1,"xb":1})"}, {R"({"xa":"a"})", R"({"y":1})", R"({"xb":1,"xb":"1"})"});
   expect_texts(of_schema(R"({"not":{"not":{"type":"null"}}})"), {"null"}, {"1"});
 }
 
@@ -341,6 +343,42 @@ TEST(GrammarSchemaTest, CountsOfMembersItemsAndMultiplesAreKept) {
                {R"("ab")", R"("aba")"});
 }
 
+// A key that is not named may stand twice, and is one property.
+TEST(GrammarSchemaTest, RepeatedKeysDoNotCount) {
+  expect_texts(of_schema(R"({"type":"object","minProperties":1,"maxProperties":3})"),
+               {R"({"x":1})", R"({"x":1,"y":2,"z":3})"}, {"{}", R"({"w":0,"x":1,"y":2,"z":3})"});
+  const std::string named = R"({"properties":{"a":true,"b":true},"required":["a"],"minProperties":)";
+  expect_texts(of_schema(named + "2}"), {R"({"a":1,"b":2})", R"({"a":1,"x":2,"x":3})"}, {R"({"a":1})"});
+  expect_texts(of_schema(named + "3}"), {R"({"a":1,"b":2,"x":3})", R"({"a":1,"b":2,"x":3,"y":4,"y":5})"},
+               {R"({"a":1,"x":2,"x":3})", R"({"a":1,"b":2})"});
+  expect_texts(of_schema(named + R"(3,"maxProperties":4})"), {R"({"a":1,"b":2,"x":3})"},
+               {R"({"a":1,"x":2,"x":3,"x":4})", R"({"a":1,"b":2,"x":3,"x":4})"});
+  EXPECT_EQ(of_schema(named + "4}").status().message(),
+            "schema.minProperties 4 is not served; wanted at most 3, the named properties and one more: others may "
+            "repeat a key");
+  EXPECT_FALSE(of_schema(R"({"propertyNames":{"pattern":"^[ab]$"},"minProperties":2})").ok());
+  expect_texts(of_schema(R"({"type":"object","not":{"additionalProperties":{"type":"string"}}})"),
+               {R"({"x":1})", R"({"x":"1","x":1})"}, {"{}", R"({"x":1,"x":"1"})"});
+}
+
+// A double has lost its last digits (base/json.h).
+TEST(GrammarSchemaTest, IntegersOverSixtyFourBitsAreNotRounded) {
+  EXPECT_EQ(of_schema(R"({"properties":{"x":{"const":12345678901234567890123}}})").status().message(),
+            "schema.properties.x.const has 1.2345678901234568e+22; wanted an integer of at most 64 bits");
+  EXPECT_EQ(of_schema(R"({"enum":[1,[-9223372036854775809]]})").status().message(),
+            "schema.enum has -9.223372036854776e+18; wanted an integer of at most 64 bits");
+  expect_texts(of_schema(R"({"enum":[-9223372036854775808,18446744073709551615,1.5e18,1e-30]})"),
+               {"-9223372036854775808", "18446744073709551615"}, {"-9223372036854775807"});
+  // Bounds are moved inwards, by less than 1 in 10^15.
+  expect_texts(of_schema(R"({"type":"integer","minimum":12345678901234567890123,"maximum":22345678901234567890123})"),
+               {"12345678901234577890123", "22345678901234557890123"},
+               {"12345678901234567890122", "12345678901234567889999", "22345678901234567890124"});
+  expect_texts(of_schema(R"({"type":"integer","maximum":-12345678901234567890123})"), {"-12345678901234577890123"},
+               {"-12345678901234567890122", "-12345678901234567889999"});
+  EXPECT_TRUE(
+      of_schema(R"({"type":"number","minimum":-1.7976931348623157e308,"maximum":1.7976931348623157e308})").ok());
+}
+
 TEST(GrammarSchemaTest, RefusesByNameWhatItCannotKeep) {
   const auto message = [](std::string_view schema) { return of_schema(schema).status().message(); };
   EXPECT_EQ(message(R"({"properties":{"x":{"unevaluatedItems":false}}})"),
@@ -354,7 +392,8 @@ TEST(GrammarSchemaTest, RefusesByNameWhatItCannotKeep) {
   for (const char* schema :
        {"", "[]", "1", R"({"type":"strange"})", R"x({"type":"string","pattern":"(?=a)"})x", R"({"oneOf":[{},{}]})",
         R"({"minLength":-1})", R"({"properties":[]})", R"({"multipleOf":0.30001})", R"({"\u0001each":[]})",
-        R"({"format":"iri"})", R"({"$ref":"http://x/y"})", R"({"a":1,"a":2})"}) {
+        R"({"items":[{"\u0001\u0073ome":[]}]})", R"({"format":"iri"})", R"({"$ref":"http://x/y"})",
+        R"({"a":1,"a":2})"}) {
     EXPECT_FALSE(of_schema(schema).ok()) << schema;
   }
 }
@@ -371,6 +410,28 @@ TEST(GrammarSchemaTest, BombsAreErrors) {
     doubled += fmt::format(R"(,"d{}":{{"type":"array","prefixItems":[{},{}]}})", i, before, before);
   }
   EXPECT_TRUE(of_schema(doubled + R"(},"$ref":"#/$defs/d39"})").ok());  // shared, so it is small
+}
+
+// Each part of these is within its limit, and they held the compiling thread for half a minute, or needed gigabytes.
+TEST(GrammarSchemaTest, AllPartsOfASchemaShareOneLimit) {
+  std::string patterns, names, one_of_them, long_names;
+  for (int i = 0; i < 64; ++i) {
+    patterns += fmt::format(R"({}"^(a|b)*a(a|b){{8}}{}$":{{"minimum":{}}})", i == 0 ? "" : ",", i, i);
+  }
+  for (int i = 0; i < 1000; ++i) {
+    names += fmt::format(R"({}"p{}":{{}})", i == 0 ? "" : ",", i);
+    one_of_them += fmt::format(R"({}{{"required":["p{}"]}})", i == 0 ? "" : ",", i);
+    if (i < 200) long_names += fmt::format(R"({}"{:x<500}":{{}})", i == 0 ? "" : ",", i);
+  }
+  for (const std::string& schema : {R"({"patternProperties":{)" + patterns + "}}",
+                                    R"({"properties":{)" + names + R"(},"anyOf":[)" + one_of_them + "]}",
+                                    R"({"properties":{)" + long_names + "}}"}) {
+    const Status refused = of_schema(schema).status();
+    EXPECT_EQ(refused.code(), StatusCode::kTooLarge);
+    EXPECT_NE(refused.message().find("takes more than 20000000 steps to compile"), std::string::npos)
+        << refused.message();
+  }
+  EXPECT_TRUE(of_schema(R"({"properties":{)" + names + R"(},"additionalProperties":false})").ok());
 }
 
 // Each of these overflowed the stack or took days.

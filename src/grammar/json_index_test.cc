@@ -76,7 +76,8 @@ Schema any_object(std::mt19937& random, int n) {
 
 TEST(GrammarIndexTest, JoinedObjectsHaveEachPropertyOnce) {
   const Schema root;
-  const SchemaMerger merger(root);
+  SchemaWork work;
+  const SchemaMerger merger(root, work);
   std::mt19937 random(11);
   for (int round = 0; round < 100; ++round) {
     const Schema a = any_object(random, 6), b = any_object(random, 6);
@@ -108,7 +109,8 @@ TEST(GrammarIndexTest, JoinedObjectsHaveEachPropertyOnce) {
 
 TEST(GrammarIndexTest, DisjointSchemasShareNoValue) {
   const Schema root;
-  const SchemaMerger merger(root);
+  SchemaWork work;
+  const SchemaMerger merger(root, work);
   std::mt19937 random(13);
   int apart = 0;
   for (int round = 0; round < 400; ++round) {

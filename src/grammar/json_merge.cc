@@ -134,6 +134,17 @@ bool is_false(const Schema& schema) {
   });
 }
 
+// Of a SchemaWork: both schemas are copied, and so is what they have in common.
+constexpr std::size_t kValueSteps = 10, kBytesOfValue = 64;
+
+std::size_t values_in(const Schema& schema) {
+  if (schema.is_string()) return 1 + schema.get_ref<const std::string&>().size() / kBytesOfValue;
+  std::size_t out = 1;
+  if (!schema.is_structured()) return out;
+  for (const Schema& one : schema) out += values_in(one);
+  return out;
+}
+
 }  // namespace
 
 const Schema* find_key(const Schema& object, const char* key) {
@@ -272,6 +283,7 @@ Result<Schema> SchemaMerger::merge(const Schema& first, const Schema& second, in
   if (depth > kMaxMergeDepth) {
     return error(StatusCode::kUnsupported, "schemas that have to be joined lie more than {} deep", kMaxMergeDepth);
   }
+  RETURN_IF_ERROR(work_.spend((values_in(first) + values_in(second)) * kValueSteps));
   if (++merges_ > kMaxMerges) {
     return error(StatusCode::kTooLarge, "the schema needs more than {} schemas to be joined; wanted a simpler one",
                  kMaxMerges);

@@ -14,11 +14,13 @@
 #include <vector>
 
 #include "base/status.h"
+#include "grammar/schema_work.h"
 
 namespace millrace::grammar {
 
 using Schema = nlohmann::ordered_json;  // properties keep the sequence in which they are written
 
+inline constexpr double kFarthestCount = 1e9;           // of lengths, items and properties; more are as many
 inline constexpr int kMaxMergeDepth = 32;               // of schemas in schemas, references followed
 inline constexpr std::size_t kMaxMerges = 5'000;        // of one schema
 inline constexpr std::size_t kMaxCompared = 2'000'000;  // keys and schemas, for what is disjoint in one schema
@@ -58,7 +60,7 @@ inline constexpr const char* kExtra =
 
 class SchemaMerger {
  public:
-  explicit SchemaMerger(const Schema& root) : root_(root) {}
+  SchemaMerger(const Schema& root, SchemaWork& work) : root_(root), work_(work) {}
 
   // What "#", "#/$defs/x" or another pointer into the same document names. kInvalidArgument where it names nothing,
   // kUnsupported where it leaves the document.
@@ -94,6 +96,7 @@ class SchemaMerger {
   Status merge_properties(Schema& a, Schema& b, Schema& out, int depth) const;
 
   const Schema& root_;
+  SchemaWork& work_;
   mutable std::size_t merges_ = 0;
   mutable std::size_t compared_ = 0;  // by disjoint()
 };

@@ -1,5 +1,5 @@
 // Numbers between bounds, and multiples of a number, as expressions over their decimal digits, without exponents.
-// Bounds are decimals of any length, never rounded. Thread safety: free functions without state.
+// Bounds are decimals of any length, never rounded here. Thread safety: free functions without state.
 #pragma once
 
 #include <cstdint>

@@ -215,7 +215,7 @@ class Negation {
     if (found == std::end(kOpposites)) return false;
     if (!value.is_number()) return true;  // draft 4's flags go with their bound
     if (found->more != 0) {
-      const auto count = static_cast<int64_t>(value.get<double>()) + found->more;
+      const auto count = static_cast<int64_t>(std::clamp(value.get<double>(), -1.0, kFarthestCount)) + found->more;
       if (count >= 0) add_bound(found->type, found->opposite, count);
       return true;
     }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include "base/json.h"
 #include "base/ordered_json.h"
@@ -20,6 +22,8 @@ namespace {
 // What no automaton of this kind can keep, or is not written yet.
 constexpr std::array kNotServed = {"minContains",           "maxContains",   "unevaluatedItems",
                                    "unevaluatedProperties", "$recursiveRef", "$dynamicRef"};
+
+constexpr std::size_t kRuleSteps = 100;  // of a SchemaWork: with its expressions
 
 // The keywords that speak of values of one type.
 const std::vector<std::pair<const char*, std::vector<const char*>>> kTypedKeywords = {
@@ -69,13 +73,36 @@ bool constrains_nothing(const Schema& schema) {
   return true;
 }
 
+// A JSON reader makes a double of an integer over 64 bits.
+bool is_rounded_integer(const Schema& value) {
+  return value.is_number_float() && std::abs(value.get<double>()) >= 0x1p63;
+}
+
+const Schema* find_rounded_integer(const Schema& value) {
+  if (is_rounded_integer(value)) return &value;
+  if (!value.is_structured()) return nullptr;
+  for (const Schema& one : value) {
+    if (const Schema* found = find_rounded_integer(one)) return found;
+  }
+  return nullptr;
+}
+
+// An integer that was rounded, and is written in the fewest digits that read as this double, is by at most one double
+// away; the next one allows less.
+NumberBound bound_of(const Schema& value, bool exclusive, bool lower) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (!is_rounded_integer(value)) return NumberBound::of(value.dump(), exclusive);
+  const double next = std::nextafter(value.get<double>(), lower ? kInfinity : -kInfinity);
+  return NumberBound::of(std::isfinite(next) ? Schema(next).dump() : value.dump(), exclusive);
+}
+
 // `key` joined with its exclusive form, which is a number of its own or, in draft 4, a flag.
 Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, const char* exclusive_key, bool lower,
                                          const SchemaPath& path) {
   std::optional<NumberBound> out;
   if (const auto found = schema.find(key); found != schema.end()) {
     if (!found->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, key);
-    out = NumberBound::of(found->dump(), false);
+    out = bound_of(*found, false, lower);
   }
   const auto exclusive = schema.find(exclusive_key);
   if (exclusive == schema.end()) return out;
@@ -84,7 +111,7 @@ Result<std::optional<NumberBound>> bound(const Schema& schema, const char* key, 
     return out;
   }
   if (!exclusive->is_number()) return invalid_argument("{}.{} is no number; wanted one", path, exclusive_key);
-  const NumberBound other = NumberBound::of(exclusive->dump(), true);
+  const NumberBound other = bound_of(*exclusive, true, lower);
   out = out ? narrower(*out, other, lower) : other;
   return out;
 }
@@ -102,6 +129,17 @@ bool has_parts(const Schema& schema) {
   }
   if (schema.contains("$ref")) return schema.size() > 1;
   return schema.contains("format") || schema.contains("pattern") || schema.contains("enum");  // maybe large
+}
+
+bool has_joined_keyword(const Schema& schema) {
+  constexpr std::array kAll = {joined::kEach,      joined::kPatterns, joined::kNotPatterns, joined::kFormats,
+                               joined::kNotValues, joined::kKeys,     joined::kSome,        joined::kExtra};
+  if (!schema.is_structured()) return false;
+  if (schema.is_object() &&
+      std::any_of(kAll.begin(), kAll.end(), [&](const char* key) { return schema.contains(key); })) {
+    return true;
+  }
+  return std::any_of(schema.begin(), schema.end(), has_joined_keyword);
 }
 
 // What makes two schemas the same.
@@ -140,7 +178,7 @@ Result<std::optional<int>> count_member(const Schema& schema, const char* key, c
   const double value = found->is_number() ? found->get<double>() : -1;
   if (value < 0 || value != std::floor(value))
     return invalid_argument("{}.{} is no count; wanted an integer >= 0", path, key);
-  return std::optional(static_cast<int>(std::min(value, 1e9)));
+  return std::optional(static_cast<int>(std::min(value, kFarthestCount)));
 }
 
 Result<Rules> SchemaCompiler::compile(const Schema& schema, int depth) {
@@ -193,6 +231,8 @@ Result<ExprPtr> SchemaCompiler::any(const Schema& schema, const SchemaPath& path
   if (depth > kMaxNesting) return error(StatusCode::kTooLarge, "{} lies more than {} schemas deep", path, kMaxNesting);
   if (schema.is_boolean()) return schema.get<bool>() ? json_.value() : never();
   if (!schema.is_object()) return invalid_argument("{} is no schema; wanted an object, true or false", path);
+  // Every few rules end here: a schema's properties, items and alternatives are schemas too.
+  RETURN_IF_ERROR(work_.spend((rules_.bodies.size() - std::exchange(paid_rules_, rules_.bodies.size())) * kRuleSteps));
   for (const char* keyword : kNotServed) {
     if (schema.contains(keyword)) return not_served(path, keyword, "a keyword of docs/structured-output.md");
   }
@@ -291,7 +331,7 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
     }
   }
   if (!wanted.empty() && !constrains_nothing(without(rest, {"type"}))) {
-    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_).compile(rest, depth + 1));
+    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_, work_).compile(rest, depth + 1));
     const Result<std::shared_ptr<const Grammar>> grammar = Grammar::compile(rules);
     std::optional<StateTable> states;
     if (grammar.ok()) states.emplace(*grammar);
@@ -301,7 +341,13 @@ Result<ExprPtr> SchemaCompiler::values(const Schema& schema, const SchemaPath& p
   }
   std::vector<ExprPtr> parts;
   parts.reserve(wanted.size());
-  for (const Schema& value : wanted) parts.push_back(literal(value, json_));
+  for (const Schema& value : wanted) {
+    if (const Schema* rounded = find_rounded_integer(value)) {
+      return invalid_argument("{}.{} has {}; wanted an integer of at most 64 bits", path, listed ? "enum" : "const",
+                              rounded->dump());
+    }
+    parts.push_back(literal(value, json_));
+  }
   return alt(std::move(parts));
 }
 
@@ -366,28 +412,29 @@ Result<ExprPtr> SchemaCompiler::string(const Schema& schema, const SchemaPath& p
   const auto restrict = [&](Result<Language> next, bool wanted) -> Status {
     if (!next.ok()) return next.status().with_prefix(path);
     if (!all) {
-      ASSIGN_OR_RETURN(all, Language::of(any_content()));
+      ASSIGN_OR_RETURN(all, Language::of(any_content(), work_));
     }
-    Result<Language> both = wanted ? Language::both(*all, *next) : Language::minus(*all, *next);
+    Result<Language> both = wanted ? Language::both(*all, *next, work_) : Language::minus(*all, *next, work_);
     if (!both.ok()) return both.status().with_prefix(path);
     all = std::move(*both);
     return ok_status();
   };
   for (const std::string& pattern : rules.wanted) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
-    RETURN_IF_ERROR(restrict(Language::of(content), true));
+    RETURN_IF_ERROR(restrict(Language::of(content, work_), true));
   }
   for (const std::string& pattern : rules.refused) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path, false));
-    RETURN_IF_ERROR(restrict(Language::of(content), false));
+    RETURN_IF_ERROR(restrict(Language::of(content, work_), false));
   }
   if (!rules.not_values.empty()) {
     std::vector<ExprPtr> spelled;
     for (const std::string& value : rules.not_values) spelled.push_back(JsonText::unquoted(value));
-    RETURN_IF_ERROR(restrict(Language::of(alt(std::move(spelled))), false));
+    RETURN_IF_ERROR(restrict(Language::of(alt(std::move(spelled)), work_), false));
   }
   if (counted) {
-    RETURN_IF_ERROR(restrict(Language::of(repeat(JsonText::written(CharSet::any()), length.least, length.most)), true));
+    RETURN_IF_ERROR(
+        restrict(Language::of(repeat(JsonText::written(CharSet::any()), length.least, length.most), work_), true));
   }
   return seq({text("\""), all->to_expr(rules_, path), text("\"")});
 }
@@ -415,8 +462,8 @@ Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const
     if (step->get<double>() != 1) {
       Result<Language> multiples = multiples_of(NumberBound::of(step->dump(), false), integer);
       if (multiples.ok() && (least || most)) {
-        const Result<Language> range = Language::of(between());
-        multiples = range.ok() ? Language::both(*multiples, *range) : Result<Language>(range.status());
+        const Result<Language> range = Language::of(between(), work_);
+        multiples = range.ok() ? Language::both(*multiples, *range, work_) : Result<Language>(range.status());
       }
       if (!multiples.ok()) return multiples.status().with_prefix(path);
       return multiples->to_expr(rules_, path);
@@ -428,17 +475,23 @@ Result<ExprPtr> SchemaCompiler::number(const Schema& schema, bool integer, const
 }
 
 Result<Rules> parse_json_schema(std::string_view schema) {
+  SchemaWork work;
+  return parse_json_schema(schema, work);
+}
+
+Result<Rules> parse_json_schema(std::string_view schema, SchemaWork& work) {
   if (schema.size() > kMaxSourceBytes) {
     return error(StatusCode::kTooLarge, "the schema has {} bytes; wanted at most {}", schema.size(), kMaxSourceBytes);
   }
   const Result<Json> checked = parse_json(schema, kMaxSchemaNesting);
   if (!checked.ok()) return checked.status().with_prefix("the schema");
-  // A joined schema's own keywords (json_merge.h) begin so.
-  if (schema.find("\"\\u0001") != schema.npos) {
-    return invalid_argument("the schema has a text that begins with U+0001; wanted none");
-  }
   const Schema root = parse_ordered_json(schema);
-  return SchemaCompiler(root).compile(root);
+  if (has_joined_keyword(root)) {
+    return invalid_argument(
+        "the schema has a key that begins with U+0001 and is a keyword of this server's; wanted "
+        "another");
+  }
+  return SchemaCompiler(root, work).compile(root);
 }
 
 }  // namespace millrace::grammar

@@ -12,6 +12,7 @@
 
 #include "base/status.h"
 #include "grammar/grammar.h"
+#include "grammar/schema_work.h"
 
 namespace millrace::grammar {
 
@@ -19,5 +20,7 @@ inline constexpr int kMaxSchemaNesting = 128;  // of JSON values in the schema's
 
 // kInvalidArgument, kUnsupported: the path and the keyword, "properties.x.not is not served; wanted ...".
 Result<Rules> parse_json_schema(std::string_view schema);
+// One of several schemas that are compiled together.
+Result<Rules> parse_json_schema(std::string_view schema, SchemaWork& work);
 
 }  // namespace millrace::grammar

@@ -9,6 +9,9 @@
 namespace millrace::grammar {
 namespace {
 
+// Of a SchemaWork.
+constexpr std::size_t kStateSteps = 5, kPositionSteps = 1;
+
 Status too_large() {
   return error(StatusCode::kTooLarge, "a pattern or length needs more than {} states; wanted a simpler one",
                kMaxLanguageStates);
@@ -33,7 +36,7 @@ void Language::State::add(uint8_t last, int32_t to) {
   }
 }
 
-Result<Language> Language::of(const ExprPtr& expr) {
+Result<Language> Language::of(const ExprPtr& expr, SchemaWork& work) {
   CHECK(expr != nullptr);
   if (expr->kind == Expr::Kind::kNever) {
     Language out;
@@ -43,19 +46,20 @@ Result<Language> Language::of(const ExprPtr& expr) {
   }
   ASSIGN_OR_RETURN(const auto grammar, Grammar::compile({{expr}, {"a language"}, {}}));
   StateTable table(grammar);
-  return determinized(*grammar, table, table.start(), std::nullopt);
+  return determinized(*grammar, table, table.start(), std::nullopt, work);
 }
 
 // `after` stands nowhere inside of the texts, so it marks their end: a text is accepted where this byte would complete
 // it.
-Result<Language> Language::between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after) {
+Result<Language> Language::between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after,
+                                   SchemaWork& work) {
   StateTable table(grammar);
-  return determinized(*grammar, table, table.step(table.start(), before), static_cast<uint8_t>(after));
+  return determinized(*grammar, table, table.step(table.start(), before), static_cast<uint8_t>(after), work);
 }
 
 // A text ends where the table's may, or, with `after`, where this byte would end it.
 Result<Language> Language::determinized(const Grammar& grammar, StateTable& table, int32_t start,
-                                        std::optional<uint8_t> after) {
+                                        std::optional<uint8_t> after, SchemaWork& work) {
   Language out;
   std::unordered_map<grammar::State, int32_t> numbers;
   std::vector<grammar::State> open;
@@ -67,11 +71,13 @@ Result<Language> Language::determinized(const Grammar& grammar, StateTable& tabl
   // The subset construction, breadth first: `open` is the list of states as they get their numbers, and the table has
   // done the work for each. The dead state is one of them, since a complete automaton has a transition for each byte.
   number_of(start);
-  std::size_t work = 0;
+  std::size_t positions = 0;
   for (std::size_t i = 0; i < open.size(); ++i) {
     // The number of states alone does not bound the time: a state has up to kMaxPositions.
-    work += table.position_count(open[i]) * static_cast<std::size_t>(grammar.class_count());
-    if (open.size() > kMaxLanguageStates || work > kMaxLanguageWork || table.overflown()) return too_large();
+    const std::size_t here = table.position_count(open[i]) * static_cast<std::size_t>(grammar.class_count());
+    positions += here;
+    if (open.size() > kMaxLanguageStates || positions > kMaxLanguageWork || table.overflown()) return too_large();
+    RETURN_IF_ERROR(work.spend(kStateSteps + here * kPositionSteps));
     const auto step = [&](std::size_t byte) {
       return open[i] == kDeadState ? kDeadState : table.step(open[i], static_cast<uint8_t>(byte));
     };
@@ -107,7 +113,7 @@ Language Language::of_automaton(std::size_t count, FunctionRef<std::size_t(std::
 }
 
 template <typename Accepts>
-Result<Language> Language::product(const Language& a, const Language& b, Accepts accepts) {
+Result<Language> Language::product(const Language& a, const Language& b, SchemaWork& work, Accepts accepts) {
   Language out;
   std::unordered_map<uint64_t, int32_t> numbers;
   std::vector<std::pair<int32_t, int32_t>> open;
@@ -122,6 +128,7 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
     if (open.size() > kMaxLanguageStates) return too_large();
     const State& one = a.states_[static_cast<std::size_t>(open[i].first)];
     const State& other = b.states_[static_cast<std::size_t>(open[i].second)];
+    RETURN_IF_ERROR(work.spend(kStateSteps + one.runs.size() + other.runs.size()));
     State state;
     state.accepts = accepts(one.accepts, other.accepts);
     // Both lists of runs cover 0 to 255, so they end together; each step takes the shorter run.
@@ -137,12 +144,12 @@ Result<Language> Language::product(const Language& a, const Language& b, Accepts
   return out;
 }
 
-Result<Language> Language::both(const Language& a, const Language& b) {
-  return product(a, b, [](bool one, bool other) { return one && other; });
+Result<Language> Language::both(const Language& a, const Language& b, SchemaWork& work) {
+  return product(a, b, work, [](bool one, bool other) { return one && other; });
 }
 
-Result<Language> Language::minus(const Language& a, const Language& b) {
-  return product(a, b, [](bool one, bool other) { return one && !other; });
+Result<Language> Language::minus(const Language& a, const Language& b, SchemaWork& work) {
+  return product(a, b, work, [](bool one, bool other) { return one && !other; });
 }
 
 bool Language::accepts(std::string_view text) const {

@@ -16,26 +16,28 @@
 #include "base/status.h"
 #include "grammar/expr.h"
 #include "grammar/grammar.h"
+#include "grammar/schema_work.h"
 #include "grammar/state_table.h"
 
 namespace millrace::grammar {
 
 inline constexpr std::size_t kMaxLanguageStates = 10'000;  // of some 100 bytes each
-// Positions of the nondeterministic automaton, by state and class of bytes: about a second of work.
+// Positions of the nondeterministic automaton, by state and class of bytes. All of a schema: schema_work.h.
 inline constexpr std::size_t kMaxLanguageWork = 2'000'000;
 
 class Language {
  public:
   // The texts of an expression without rules. kTooLarge: over kMaxLanguageStates.
-  static Result<Language> of(const ExprPtr& expr);
+  static Result<Language> of(const ExprPtr& expr, SchemaWork& work);
   // Of the texts of a grammar that begin with `before` and end with `after`, which stands nowhere else in them, what is
   // between. kTooLarge, too, where they are no regular set.
-  static Result<Language> between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after);
+  static Result<Language> between(const std::shared_ptr<const Grammar>& grammar, std::string_view before, char after,
+                                  SchemaWork& work);
   // With `count` states, 0 the first.
   static Language of_automaton(std::size_t count, FunctionRef<std::size_t(std::size_t, uint8_t)> next,
                                FunctionRef<bool(std::size_t)> accepts);
-  static Result<Language> both(const Language& a, const Language& b);
-  static Result<Language> minus(const Language& a, const Language& b);
+  static Result<Language> both(const Language& a, const Language& b, SchemaWork& work);
+  static Result<Language> minus(const Language& a, const Language& b, SchemaWork& work);
 
   bool accepts(std::string_view text) const;
   bool empty() const;
@@ -56,9 +58,9 @@ class Language {
     void add(uint8_t last, int32_t next);
   };
   static Result<Language> determinized(const Grammar& grammar, StateTable& table, int32_t start,
-                                       std::optional<uint8_t> after);
+                                       std::optional<uint8_t> after, SchemaWork& work);
   template <typename Accepts>
-  static Result<Language> product(const Language& a, const Language& b, Accepts accepts);
+  static Result<Language> product(const Language& a, const Language& b, SchemaWork& work, Accepts accepts);
   // By state: whether any text leads from it to one that accepts.
   std::vector<bool> alive() const;
 

@@ -268,6 +268,7 @@ Status Matcher::read(int32_t token, Memory memory) {
   // Empty: a token that no grammar allows. A mask has kept it from being sampled, so this is a fault of the caller, or
   // the tokens are not those of this matcher's earlier calls.
   const State next = bytes.empty() ? kDeadState : states.step(state_, bytes);
+  if (states.overflown()) return gave_up();
   if (next == kDeadState) {
     return internal_error("token {} does not follow {} tokens of the grammar", token, token_count_);
   }
@@ -275,6 +276,12 @@ Status Matcher::read(int32_t token, Memory memory) {
   ++token_count_;
   last_read_ = token;
   return ok_status();
+}
+
+// Where a text leads to is not known, so it is read anew.
+Status Matcher::gave_up() {
+  state_ = -1;
+  return error(StatusCode::kTooLarge, "the grammar is too large for its table");
 }
 
 Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> before, std::optional<int32_t> last,
@@ -290,6 +297,7 @@ Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> befo
     state_ = states.start();
     generation_ = states.generation();
     token_count_ = 0;
+    if (states.overflown()) return gave_up();
   }
   while (token_count_ < before.size()) RETURN_IF_ERROR(read(before[token_count_], memory));
   if (token_count_ < count) RETURN_IF_ERROR(read(*last, memory));

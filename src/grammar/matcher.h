@@ -97,6 +97,7 @@ class Matcher {
   Result<TokenMask> try_mask(Memory memory, std::span<const int32_t> before, std::optional<int32_t> last,
                              std::span<const int32_t> end_ids);
   Status read(int32_t token, Memory memory);
+  Status gave_up();
   TokenMask mask_here(std::span<const int32_t> end_ids);
 
   std::shared_ptr<Masks> masks_;

@@ -171,5 +171,17 @@ TEST(MatcherTest, WhatIsTooAmbiguousFailsAlone) {
   EXPECT_EQ(*bad.mask(beginning, {}, {}), mask);
 }
 
+// The place before the first character is one too; it was taken for one from which no text goes on.
+TEST(MatcherTest, ATooLargeBeginningIsRefusedAsSuch) {
+  const auto trie = TokenTrie::build(vocabulary()).value();
+  const auto grammar = Grammar::compile(parse_ebnf("root ::= ([a-z ]?){9000} [0-9]").value()).value();
+  Matcher matcher(std::make_shared<Masks>(grammar, trie));
+  for (int i = 0; i < 2; ++i) {
+    const Status status = matcher.mask({}, {}, {}).status();
+    EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+    EXPECT_NE(status.message().find("positions at one place of a text"), std::string::npos) << status.message();
+  }
+}
+
 }  // namespace
 }  // namespace millrace::grammar

@@ -13,6 +13,7 @@
 #include "grammar/json_merge.h"
 #include "grammar/json_text.h"
 #include "grammar/language.h"
+#include "grammar/schema_work.h"
 
 namespace millrace::grammar {
 
@@ -21,7 +22,8 @@ using SchemaPath = std::string;
 
 class SchemaCompiler {
  public:
-  explicit SchemaCompiler(const Schema& root) : root_(root), merger_(root), json_(rules_) {}
+  // `work`: of the document, which several compilers may share.
+  SchemaCompiler(const Schema& root, SchemaWork& work) : root_(root), work_(work), merger_(root, work), json_(rules_) {}
 
   // A schema whose references point into the root, which it may be.
   Result<Rules> compile(const Schema& schema, int depth = 0);
@@ -55,8 +57,13 @@ class SchemaCompiler {
     bool required = false;
   };
   // `more`: one that is not named; `extra`: one of those that has to stand, or nullptr.
-  ExprPtr members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
-                  const SchemaPath& path);
+  Result<ExprPtr> members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
+                          const SchemaPath& path);
+  struct Behind {
+    ExprPtr first, after;
+  };
+  Behind members_behind(const ExprPtr& more, const ExprPtr& extra, bool only_first, bool bounded,
+                        const ExprPtr& one_more);
   // The keys that one of patternProperties, or another condition on keys, applies to.
   struct KeyPattern {
     Language keys;
@@ -83,12 +90,14 @@ class SchemaCompiler {
                                      const std::vector<std::string>& names, const SchemaPath& path, int depth);
   // A key that is none of the names.
   Result<ExprPtr> other_key(const std::vector<std::string>& names, const SchemaPath& path);
-  ExprPtr other_key_from(const std::vector<std::u32string>& names, std::size_t at);
+  ExprPtr other_key_from(const std::vector<std::u32string_view>& names, std::size_t at);
 
   const Schema& root_;
+  SchemaWork& work_;
   const SchemaMerger merger_;
   Rules rules_;
   JsonText json_;
+  std::size_t paid_rules_ = 0;             // of rules_, those that work_ has
   std::map<std::string, ExprPtr> shared_;  // by the schema's text: a rule, or never()
   std::map<std::string, int> references_;  // by pointer: its rule
   std::vector<std::string> referred_;      // pointers whose rules have no body yet

@@ -8,9 +8,10 @@
 namespace millrace::grammar {
 namespace {
 
-constexpr std::size_t kMaxNameBytes = 512;   // of a property, where others may stand beside it
-constexpr std::size_t kMaxKeyPatterns = 64;  // of patternProperties and other conditions on keys
-constexpr std::size_t kMaxKeyClasses = 128;  // of keys that match the same of them
+constexpr std::size_t kMaxNameBytes = 512;    // of a property, where others may stand beside it
+constexpr std::size_t kMaxKeyPatterns = 64;   // of patternProperties and other conditions on keys
+constexpr std::size_t kMaxKeyClasses = 128;   // of keys that match the same of them
+constexpr std::size_t kCharacterSteps = 200;  // of a SchemaWork: of a name that other keys must not spell
 
 ExprPtr comma(JsonText& json) { return seq({text(","), json.space()}); }
 
@@ -174,24 +175,42 @@ Result<ExprPtr> SchemaCompiler::object(const Schema& schema, const SchemaPath& p
   return members(named, more, extra, count, path);
 }
 
+// What follows the named members: `first` where none of them stands, `after` behind one. Each ends the object, so that
+// the rules of the chain are called last, and their ticks count for the object (Count).
+//
+// Others may repeat a key, of which the last counts: all of them are one member for certain. Where `least` needs more
+// members than the named ones that have to stand and this one, only the first of them ticks, and no other may follow
+// where they would have to tick for `most`. `extra` is the last, so that no other takes its key.
+SchemaCompiler::Behind SchemaCompiler::members_behind(const ExprPtr& more, const ExprPtr& extra, bool only_first,
+                                                      bool bounded, const ExprPtr& one_more) {
+  const ExprPtr another = seq({only_first ? empty() : one_more, comma(json_), more});
+  const ExprPtr others = only_first && bounded ? empty() : repeat(another, 0, kUnbounded);
+  if (extra) {
+    const ExprPtr last = seq({one_more, extra, text("}")});
+    const ExprPtr then = seq({others, comma(json_), last});
+    if (only_first && bounded) return {last, then};
+    return {alt({last, seq({only_first ? empty() : one_more, more, then})}), then};
+  }
+  const ExprPtr some = seq({one_more, more, others});
+  return {seq({optional(some), text("}")}), seq({optional(seq({comma(json_), some})), text("}")})};
+}
+
 // The named members in their sequence, then the others.
-ExprPtr SchemaCompiler::members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra, Count count,
-                                const SchemaPath& path) {
+Result<ExprPtr> SchemaCompiler::members(const std::vector<Named>& named, const ExprPtr& more, const ExprPtr& extra,
+                                        Count count, const SchemaPath& path) {
   const auto musts =
       static_cast<int>(std::count_if(named.begin(), named.end(), [](const Named& n) { return n.required; }));
-  const bool fits =
-      count.least <= musts + (extra ? 1 : 0) &&
-      (count.most == kUnbounded || (more->kind == Expr::Kind::kNever && count.most >= static_cast<int>(named.size())));
-  const ExprPtr one_more = fits ? empty() : tick();
-  // From the end: `after` follows a member, `first` the opening brace. Each ends the object, so that the rules of this
-  // chain are called last, and their ticks count for the object (Count).
-  const ExprPtr any_more = repeat(seq({one_more, comma(json_), more}), 0, kUnbounded);
-  ExprPtr after = seq({any_more, text("}")}), first = alt({text("}"), seq({one_more, more, after})});
-  if (extra) {
-    const ExprPtr then = seq({one_more, comma(json_), extra, any_more, text("}")});
-    after = seq({any_more, then});
-    first = alt({seq({one_more, extra, any_more, text("}")}), seq({one_more, more, after})});
+  const bool no_others = more->kind == Expr::Kind::kNever && !extra;
+  const bool only_first = !no_others && count.least > musts + 1;
+  if (const auto most = static_cast<int>(named.size()) + 1; only_first && count.least > most) {
+    return not_served(path, fmt::format("minProperties {}", count.least),
+                      fmt::format("at most {}, the named properties and one more: others may repeat a key", most));
   }
+  const bool bounded = count.most != kUnbounded;
+  const bool fits = count.least <= musts + (extra ? 1 : 0) &&
+                    (!bounded || (no_others && count.most >= static_cast<int>(named.size())));
+  const ExprPtr one_more = fits ? empty() : tick();
+  auto [first, after] = members_behind(more, extra, only_first, bounded, one_more);
   for (std::size_t i = named.size(); i-- > 0;) {
     const ExprPtr here = seq({one_more, named[i].member, after});
     const int number = json_.add_rule(path);
@@ -226,7 +245,7 @@ Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(con
   if (!patterns) return out;
   for (const auto& [pattern, value] : patterns->items()) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern, path + ".patternProperties", false));
-    Result<Language> keys = Language::of(content);
+    Result<Language> keys = Language::of(content, work_);
     if (!keys.ok()) return keys.status().with_prefix(path + ".patternProperties");
     out.push_back({std::move(*keys), value});
   }
@@ -237,29 +256,29 @@ Result<std::vector<SchemaCompiler::KeyPattern>> SchemaCompiler::key_patterns(con
 Result<Language> SchemaCompiler::keys_of(const Schema& condition, const SchemaPath& path) {
   if (const auto pattern = condition.find("pattern"); pattern != condition.end()) {
     ASSIGN_OR_RETURN(const ExprPtr content, content_of(pattern->get_ref<const std::string&>(), path, false));
-    return Language::of(content);
+    return Language::of(content, work_);
   }
-  ASSIGN_OR_RETURN(Language keys, Language::of(any_content()));
+  ASSIGN_OR_RETURN(Language keys, Language::of(any_content(), work_));
   if (const auto unless = condition.find("unless"); unless != condition.end()) {
     ASSIGN_OR_RETURN(const Schema texts, merger_.merge({{"type", "string"}}, *unless));
     if (texts == Schema(false)) return keys;
-    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_).compile(texts));
+    ASSIGN_OR_RETURN(const Rules rules, SchemaCompiler(root_, work_).compile(texts));
     const Result<std::shared_ptr<const Grammar>> grammar = Grammar::compile(rules);
     if (!grammar.ok() && grammar.status().code() == StatusCode::kInvalidArgument) return keys;  // none is allowed
     RETURN_IF_ERROR(grammar.status());
-    ASSIGN_OR_RETURN(const Language allowed, Language::between(*grammar, "\"", '"'));
-    return Language::minus(keys, allowed);
+    ASSIGN_OR_RETURN(const Language allowed, Language::between(*grammar, "\"", '"', work_));
+    return Language::minus(keys, allowed, work_);
   }
   for (const Schema& pattern : condition.at("patterns")) {
     ASSIGN_OR_RETURN(const ExprPtr content,
                      content_of(pattern.get_ref<const std::string&>(), path + ".patternProperties", false));
-    ASSIGN_OR_RETURN(const Language matched, Language::of(content));
-    ASSIGN_OR_RETURN(keys, Language::minus(keys, matched));
+    ASSIGN_OR_RETURN(const Language matched, Language::of(content, work_));
+    ASSIGN_OR_RETURN(keys, Language::minus(keys, matched, work_));
   }
   std::vector<ExprPtr> spelled;
   for (const Schema& name : condition.at("names")) spelled.push_back(text(written_name(name.get<std::string>())));
-  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
-  return Language::minus(keys, named);
+  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled)), work_));
+  return Language::minus(keys, named, work_);
 }
 
 // What a key's value has to be: the schema of `properties`, or of the additional ones, and of each pattern it matches.
@@ -322,17 +341,17 @@ Result<std::vector<SchemaCompiler::KeyClass>> SchemaCompiler::key_classes(const 
   std::vector<ExprPtr> spelled;
   spelled.reserve(names.size());
   for (const std::string& name : names) spelled.push_back(text(written_name(name)));
-  ASSIGN_OR_RETURN(const Language any_key, Language::of(any_content()));
-  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled))));
-  ASSIGN_OR_RETURN(Language others, Language::minus(any_key, named));
+  ASSIGN_OR_RETURN(const Language any_key, Language::of(any_content(), work_));
+  ASSIGN_OR_RETURN(const Language named, Language::of(alt(std::move(spelled)), work_));
+  ASSIGN_OR_RETURN(Language others, Language::minus(any_key, named, work_));
   std::vector<KeyClass> out;
   out.push_back({std::move(others), {}});
   for (const KeyPattern& pattern : patterns) {
     std::vector<KeyClass> next;
     for (const KeyClass& one : out) {
       for (const bool matches : {false, true}) {
-        ASSIGN_OR_RETURN(Language keys,
-                         matches ? Language::both(one.keys, pattern.keys) : Language::minus(one.keys, pattern.keys));
+        ASSIGN_OR_RETURN(Language keys, matches ? Language::both(one.keys, pattern.keys, work_)
+                                                : Language::minus(one.keys, pattern.keys, work_));
         if (keys.empty()) continue;
         next.push_back({std::move(keys), one.matches});
         next.back().matches.push_back(matches);
@@ -368,6 +387,7 @@ Result<ExprPtr> SchemaCompiler::members_by_pattern(const Schema& more, const std
 Result<ExprPtr> SchemaCompiler::other_key(const std::vector<std::string>& names, const SchemaPath& path) {
   if (names.empty()) return json_.string();
   std::vector<std::u32string> wide;
+  std::size_t characters = 0;
   for (const std::string& name : names) {
     if (name.size() > kMaxNameBytes) {
       return not_served(path, fmt::format("a property's name of more than {} bytes", kMaxNameBytes),
@@ -375,16 +395,18 @@ Result<ExprPtr> SchemaCompiler::other_key(const std::vector<std::string>& names,
     }
     std::u32string& out = wide.emplace_back();
     for (std::size_t at = 0; at < name.size();) out.push_back(static_cast<char32_t>(utf8_next(name, at)));
+    characters += out.size();
   }
-  return seq({text("\""), other_key_from(wide, 0)});
+  RETURN_IF_ERROR(work_.spend(characters * kCharacterSteps));
+  return seq({text("\""), other_key_from({wide.begin(), wide.end()}, 0)});
 }
 
 // The rest of a key, with its quotation mark, that has been like each of `names` for `at` characters. An escape that
 // could spell a character of a name is left out until the key differs from all of them.
-ExprPtr SchemaCompiler::other_key_from(const std::vector<std::u32string>& names, std::size_t at) {
+ExprPtr SchemaCompiler::other_key_from(const std::vector<std::u32string_view>& names, std::size_t at) {
   bool is_name = false;
   CharSet next;
-  for (const std::u32string& name : names) {
+  for (const std::u32string_view name : names) {
     if (name.size() == at) is_name = true;
     if (name.size() > at) next.add(name[at], name[at]);
   }
@@ -393,9 +415,9 @@ ExprPtr SchemaCompiler::other_key_from(const std::vector<std::u32string>& names,
   if (!is_name) parts.push_back(text("\""));
   for (const CharSet::Range& range : next.ranges()) {
     for (uint32_t c = range.low; c <= range.high; ++c) {
-      std::vector<std::u32string> same;
+      std::vector<std::u32string_view> same;
       std::copy_if(names.begin(), names.end(), std::back_inserter(same),
-                   [&](const std::u32string& name) { return name.size() > at && name[at] == c; });
+                   [&](std::u32string_view name) { return name.size() > at && name[at] == c; });
       parts.push_back(seq({JsonText::written({c, c}), other_key_from(same, at + 1)}));
     }
   }

@@ -89,7 +89,7 @@ class TagReader {
     const bool triggered = std::any_of(triggers_.begin(), triggers_.end(),
                                        [&](const std::string& trigger) { return tag.begin.starts_with(trigger); });
     if (!triggered) return invalid_argument("{}.begin begins with none of the triggers; wanted one that does", where);
-    const Result<Rules> schema = parse_json_schema(given["schema"].dump());
+    const Result<Rules> schema = parse_json_schema(given["schema"].dump(), work_);
     if (!schema.ok()) return schema.status().with_prefix(where);
     tag.schema = append_rules(rules_, *schema);
     tags_.push_back(std::move(tag));
@@ -124,6 +124,7 @@ class TagReader {
   Rules rules_;
   std::vector<std::string> triggers_;  // with marks
   std::vector<Tag> tags_;
+  SchemaWork work_;  // of all schemas
 };
 
 }  // namespace

@@ -136,6 +136,20 @@ TEST(StructuralTag, SchemasKeepTheirCounts) {
   for (const char* text : {R"(<a>["abc)", R"(<a>["a","b",)", R"(<a>!"")"}) EXPECT_FALSE(begins(grammar, text)) << text;
 }
 
+TEST(StructuralTag, AllSchemasShareOneLimit) {
+  const auto tags = [](int count) {
+    std::string patterns, structures;
+    for (int i = 0; i < 8; ++i) patterns += fmt::format(R"({}"^(a|b)*a(a|b){{7}}{}$":true)", i == 0 ? "" : ",", i);
+    for (int i = 0; i < count; ++i) {
+      structures += fmt::format(R"({}{{"begin":"a{}","schema":{{"patternProperties":{{{}}}}},"end":""}})",
+                                i == 0 ? "" : ",", i, patterns);
+    }
+    return R"({"triggers":["a"],"structures":[)" + structures + "]}";
+  };
+  EXPECT_TRUE(parse_structural_tag(tags(1), {}, TextStart::kContent).ok());
+  EXPECT_EQ(parse_structural_tag(tags(40), {}, TextStart::kContent).status().code(), StatusCode::kTooLarge);
+}
+
 TEST(StructuralTag, RefusesWhatIsNone) {
   const std::pair<std::string, const char*> cases[] = {
       {"[]", "the tags are no object; wanted one"},

@@ -249,7 +249,9 @@ TEST_F(HostileTest, HostAndTargetForms) {
                              "/%c0%af",
                              "evil",
                              "*",
-                             "http://localhost/evil",
+                             "http://localhost:x/evil",
+                             "http://user@localhost/evil",
+                             "ftp://localhost/evil",
                              "/a#b",
                              "/evil?x=%0",
                              "/evil?%00",
@@ -262,6 +264,8 @@ TEST_F(HostileTest, HostAndTargetForms) {
   EXPECT_EQ(client.request(get("//evil")).status, 404);
   EXPECT_EQ(client.request(get("/evil?a/../b")).status, 200) << "dots in a query are data";
   EXPECT_EQ(client.request(get("/%65vil")).status, 200);
+  EXPECT_EQ(client.request(get("http://localhost/evil")).status, 200) << "RFC 9112, 3.2.2";
+  EXPECT_EQ(client.request(get("http://rebound.example/evil")).status, 421) << "this host counts, not the field's";
 }
 
 TEST_F(HostileTest, OtherProtocols) {

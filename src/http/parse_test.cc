@@ -1,6 +1,8 @@
 // The parts that read bytes without sockets: heads in parts, targets, hosts, bodies, routes.
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "http/body.h"
 #include "http/request_head.h"
 #include "http/route_table.h"
@@ -52,6 +54,34 @@ TEST(HeadTest, ScannerSeesTheEndWhereverTheBytesAreCut) {
     EXPECT_EQ(state, HeadScanner::State::kComplete);
     EXPECT_EQ(scanner.head_bytes(), raw.size());
   }
+}
+
+// RFC 9112 3.2.2.
+TEST(HeadTest, AnAbsoluteTargetHasTheHost) {
+  const auto of = [](const std::string& target, HttpError& error) {
+    return parse("GET " + target + " HTTP/1.1\r\nHost: other.org\r\n\r\n", error);
+  };
+  for (const auto& [target, path, query] : {std::tuple("http://Example.ORG:8080/a/b?x=1", "/a/b", "x=1"),
+                                            {"HTTPS://example.org", "/", ""},
+                                            {"http://example.org?x=1", "/", "x=1"},
+                                            {"http://example.org/a?y=http://z/", "/a", "y=http://z/"}}) {
+    HttpError error;
+    const RequestHead head = of(target, error);
+    EXPECT_FALSE(error) << target << ": " << error.message;
+    EXPECT_EQ(head.path, path);
+    EXPECT_EQ(head.query, query);
+    EXPECT_EQ(head.host, "example.org");
+  }
+  HttpError error;
+  EXPECT_EQ(of("/a?y=http://z/", error).host, "other.org");
+  for (const char* target : {"ftp://example.org/", "http://", "http:///a", "http://a b/", "http://user@a/",
+                             "example.org/a", "http://example.org/a/../b"}) {
+    HttpError wrong;
+    of(target, wrong);
+    EXPECT_EQ(wrong.status, 400) << target;
+  }
+  parse("GET http://a/ HTTP/1.1\r\nHost: b c\r\n\r\n", error);
+  EXPECT_EQ(error.status, 400);
 }
 
 TEST(HeadTest, ManyKeepAliveRules) {

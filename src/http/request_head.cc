@@ -2,6 +2,9 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "base/trimmed.h"
 #include "http/target.h"
 
@@ -44,11 +47,28 @@ HttpError parse_request_line(std::string_view line, const Limits& limits, Reques
   return {};
 }
 
-HttpError parse_target(std::string_view target, RequestHead& head) {
+// RFC 9112 3.2.2: a server accepts "http://host/path" too, and then this host counts in place of the Host field's.
+HttpError take_authority(std::string& target, RequestHead& head) {
+  const std::size_t scheme = target.find("://");
+  if (scheme == std::string::npos) return {};
+  const std::string_view name = std::string_view(target).substr(0, scheme);
+  if (!equals_ignore_case(name, "http") && !equals_ignore_case(name, "https")) return {};
+  const std::size_t begin = scheme + 3;
+  const std::size_t end = std::min(target.find_first_of("/?", begin), target.size());
+  if (!parse_host(std::string_view(target).substr(begin, end - begin), head.host)) {
+    return bad("malformed host in the request target; wanted a name or address and an optional port");
+  }
+  target.erase(0, end);
+  if (!target.starts_with('/')) target.insert(0, 1, '/');
+  return {};
+}
+
+HttpError parse_target(std::string target, RequestHead& head) {
   if (target == "*" && head.method == "OPTIONS") {
     head.path.push_back('*');
     return {};
   }
+  if (HttpError error = take_authority(target, head)) return error;
   std::string_view problem = split_target(target, head.segments, head.query);
   if (!problem.empty()) return bad(std::string(problem));
   for (const std::string& segment : head.segments) {
@@ -133,8 +153,10 @@ HttpError check_fields(RequestHead& head) {
   const std::string* host = head.headers.find("host");
   if (host == nullptr) {
     if (head.minor_version == 1) return bad("no Host header field");
-  } else if (!parse_host(*host, head.host)) {
+  } else if (std::string name; !parse_host(*host, name)) {
     return bad("malformed Host; wanted a name or address and an optional port");
+  } else if (head.host.empty()) {  // the target has none
+    head.host = std::move(name);
   }
   if (HttpError error = read_framing(head)) return error;
   return read_connection_fields(head);
@@ -213,7 +235,7 @@ HttpError parse_head(std::string_view raw, const Limits& limits, RequestHead& he
     if (HttpError error = parse_field(raw.substr(0, end), head)) return error;
     raw.remove_prefix(end + 2);
   }
-  if (HttpError error = parse_target(line.target, head)) return error;
+  if (HttpError error = parse_target(std::string(line.target), head)) return error;
   return check_fields(head);
 }
 

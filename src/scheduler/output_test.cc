@@ -180,6 +180,19 @@ TEST(Logprobs, ComeWithTokensAndTheStopTokensComeLast) {
   EXPECT_EQ(h.outcomes.at(1).weight_version, 1u);
 }
 
+TEST(Sampling, AnswersWithoutATokenNameTheWeights) {
+  Harness h(kRoomy, {}, endless());
+  h.receive(Harness::request(1, prompt(6), 2));
+  h.run();  // the scheduler knows the version of the weights from here on
+  h.receive(Harness::request(2, prompt(6), 0));
+  h.run();
+  EXPECT_TRUE(h.outcomes.at(2).tokens.empty());
+  EXPECT_EQ(h.outcomes.at(2).weight_version, 1u);
+  h.receive(Harness::request(3, prompt(6), 8));
+  h.abort(3);  // while it waits
+  EXPECT_EQ(h.outcomes.at(3).weight_version, 1u);
+}
+
 // Invariant: prompt logprobs come once each, in order, whatever is cached, however it is chunked.
 TEST(Logprobs, OfThePromptInChunksAndInSpiteOfTheCache) {
   for (int32_t from : {0, 1, 2, 15, 16, 17, 31, 32, 33, 49, 50}) {

@@ -93,7 +93,9 @@ void Requests::end(Sequence& sequence, wire::Finish end, Deltas& out, wire::Toke
   last.finish = std::move(end);
   last.usage = sequence.usage();
   last.usage.transfer = sequence.transfer;
-  last.weight_version = sequence.last_token_version;
+  // Without a token, the version of the rows, or the one that would have computed them.
+  const uint64_t of_rows = sequence.computed > 0 ? sequence.weight_version : memory_.weight_version();
+  last.weight_version = sequence.last_token_version != 0 ? sequence.last_token_version : of_rows;
   out.push_back(std::move(last));
 
   deadlines_.remove(sequence);

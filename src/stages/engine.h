@@ -68,6 +68,8 @@ struct ModelFacts {
   std::string architecture;
   int32_t context_length = 0;
   int32_t vocab_size = 0;
+  // That run and wait at once: of a replica, and in Engine::model() of all. 0: not known.
+  int64_t max_requests = 0;
   int64_t created = 0;  // Unix seconds at load
   bool has_chat_template = false;
   std::string chat_template;  // Jinja, as its file has it; "": there is none

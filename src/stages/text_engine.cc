@@ -13,10 +13,18 @@ namespace {
 // The shorter of two limits, where 0 is none.
 int64_t shorter(int64_t a, int64_t b) { return a > 0 && b > 0 ? std::min(a, b) : std::max(a, b); }
 
+ModelFacts of_replicas(ModelFacts facts, int replicas) {
+  facts.max_requests *= replicas;
+  return facts;
+}
+
 }  // namespace
 
 TextEngine::TextEngine(TextEngineOptions options, ModelFacts model, TokenizerStage& tokenizer, PipelineEngine& pipeline)
-    : options_(options), model_(std::move(model)), tokenizer_(tokenizer), pipeline_(pipeline) {}
+    : options_(options),
+      model_(of_replicas(std::move(model), options.replicas)),
+      tokenizer_(tokenizer),
+      pipeline_(pipeline) {}
 
 ReqId TextEngine::submit(GenerateRequest request, std::shared_ptr<TextAnswer> answer) {
   answer->begin(pipeline_, model_.vocab_size, request.speech.has_value());

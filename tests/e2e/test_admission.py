@@ -36,6 +36,15 @@ def test_a_burst_that_fits_is_served():
             wait_until(server.all_pages_back, "an idle server")
 
 
+def test_a_request_that_never_fits_is_a_400():
+    with Server("--max-running-requests", "2", "--max-queued-requests", "2") as server:
+        for path, body in (("/v1/completions", {**QUICK, "n": 8}), ("/v1/completions", {**QUICK, "prompt": ["a"] * 5}),
+                           ("/v1/embeddings", {"input": ["a"] * 5})):
+            status, _, answer = server.post(path, body)
+            assert status == 400 and "--max-queued-requests" in answer["error"]["message"], (path, answer)
+        assert server.post("/v1/completions", {**QUICK, "n": 4})[0] == 200
+
+
 def test_a_request_over_its_time_is_a_504():
     with Server("--request-timeout-s", "1") as server:
         assert server.post("/pause_generation", {"mode": "in_place"})[0] == 200  # so that it cannot be through before

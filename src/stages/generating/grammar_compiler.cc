@@ -120,8 +120,7 @@ std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, cons
     asked->second.push_back(id);
     return std::nullopt;
   }
-  // The entry exists from here until take_finished(), so no key is queued twice. A request that ends meanwhile stays in
-  // the list; its worker ignores the result.
+  // The entry exists from here until take_finished() or drop(), so no key is queued twice.
   asked_[key].push_back(id);
   {
     const std::lock_guard lock(mutex_);
@@ -129,6 +128,23 @@ std::optional<GrammarCompiler::Compiled> GrammarCompiler::compile(ReqId id, cons
   }
   changed_.notify_one();
   return std::nullopt;
+}
+
+void GrammarCompiler::drop(ReqId id) {
+  for (auto one = asked_.begin(); one != asked_.end();) {
+    auto& [key, ids] = *one;
+    const std::size_t gone = std::erase(ids, id);
+    waiting_ -= gone;
+    if (gone != 0 && ids.empty()) {
+      const std::lock_guard lock(mutex_);
+      // One under way is not queued any more: its entry stays, since take_finished() will look for it.
+      if (std::erase(queued_, key) != 0) {
+        one = asked_.erase(one);
+        continue;
+      }
+    }
+    ++one;
+  }
 }
 
 std::vector<std::pair<ReqId, GrammarCompiler::Compiled>> GrammarCompiler::take_finished() {

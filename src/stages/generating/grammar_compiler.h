@@ -58,8 +58,12 @@ class GrammarCompiler {
   std::optional<Compiled> compile(ReqId id, const GrammarKey& key);
   // What was compiled since the last call, for the requests that asked for it, in the order in which they came.
   std::vector<std::pair<ReqId, Compiled>> take_finished();
+  // The request is gone. A source that no other one waits for is not compiled, unless that has begun.
+  void drop(ReqId id);
   // Requests that wait for take_finished().
   std::size_t waiting() const { return waiting_; }
+  // Whether take_finished() has nothing to wait for, not even for a source whose requests are gone.
+  bool idle() const { return asked_.empty(); }
 
   void describe(std::vector<wire::Metric>& metrics) const;
 

@@ -53,6 +53,7 @@ ModelFacts make_facts(const ModelOptions& options, const std::string& served_nam
   facts.architecture = architecture_name(components.dir.config.architecture);
   facts.context_length = context_length(components.dir.config, options.context_length);
   facts.vocab_size = components.dir.config.vocab_size;
+  facts.max_requests = int64_t{options.max_running_requests} + options.max_queued_requests;
   facts.embedding_size = components.dir.config.hidden_size;
   // Not refused at the start: the other endpoints work, and that of embeddings answers with this reason.
   if (options.pp > 1) facts.no_embeddings = "its layers are split over processes (--pp)";

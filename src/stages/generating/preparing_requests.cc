@@ -15,7 +15,10 @@ PreparingRequests::PreparingRequests(std::shared_ptr<const Tokenizer> tokenizer,
 
 Result<std::optional<PreparingState>> PreparingRequests::begin(PreparingState next) {
   RETURN_IF_ERROR(begin_grammar(next));
-  RETURN_IF_ERROR(begin_media(next));
+  if (Status status = begin_media(next); !status.ok()) {
+    drop_parts(next.request.id);
+    return status;
+  }
   if (next.ready()) return std::optional<PreparingState>(std::move(next));
   const ReqId id = next.request.id;
   waiting_.insert_or_assign(id, std::move(next));
@@ -52,7 +55,7 @@ Status PreparingRequests::begin_media(PreparingState& next) {
 
 std::vector<PreparingRequests::Prepared> PreparingRequests::take_prepared() {
   std::vector<Prepared> out;
-  if (grammars_ && grammars_->waiting() > 0) {
+  if (grammars_ && !grammars_->idle()) {
     for (auto& [id, compiled] : grammars_->take_finished()) {
       const auto waiting = waiting_.find(id);
       if (waiting == waiting_.end()) continue;  // it was dropped
@@ -76,20 +79,25 @@ std::vector<PreparingRequests::Prepared> PreparingRequests::take_prepared() {
 // One part of it is there, or cannot be.
 void PreparingRequests::on_part(Waiting::iterator waiting, Status status, std::vector<Prepared>& out) {
   if (status.ok() && !waiting->second.ready()) return;
-  // Its pictures may still be encoded when its grammar is refused.
-  if (!status.ok() && media_) media_->drop(waiting->first);
+  // The other part of a refused one may still be under way.
+  if (!status.ok()) drop_parts(waiting->first);
   out.push_back({std::move(waiting->second), std::move(status)});
   waiting_.erase(waiting);
 }
 
 void PreparingRequests::drop(ReqId id) {
-  if (waiting_.erase(id) != 0 && media_) media_->drop(id);
+  if (waiting_.erase(id) != 0) drop_parts(id);
+}
+
+void PreparingRequests::drop_parts(ReqId id) {
+  if (grammars_) grammars_->drop(id);
+  if (media_) media_->drop(id);
 }
 
 std::vector<PreparingState> PreparingRequests::take_all() {
   std::vector<PreparingState> out;
   for (auto& [id, next] : std::exchange(waiting_, {})) {
-    if (media_) media_->drop(id);
+    drop_parts(id);
     out.push_back(std::move(next));
   }
   return out;

@@ -32,7 +32,8 @@ class PreparingRequests {
   Result<std::optional<PreparingState>> begin(PreparingState next);
   // Since the last call, in the order in which their last part came.
   std::vector<Prepared> take_prepared();
-  // It was aborted, whether it waits or not. A grammar that compiles is not stopped: it stays for the next one.
+  // It was aborted, whether it waits or not. A grammar that compiles is not stopped: it stays for the next one. One
+  // that only waits for its turn is left out.
   void drop(ReqId id);
   // All that wait: nothing more is prepared for them.
   std::vector<PreparingState> take_all();
@@ -49,6 +50,7 @@ class PreparingRequests {
 
   Status begin_grammar(PreparingState& next);
   Status begin_media(PreparingState& next);
+  void drop_parts(ReqId id);
   void on_part(Waiting::iterator waiting, Status status, std::vector<Prepared>& out);
 
   const bool has_end_tokens_;
