@@ -11,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "app/command_line.h"
 #include "app/commands.h"
 #include "app/model_command_line.h"
 #include "app/output.h"

@@ -47,7 +47,7 @@ std::string quant_of(std::string_view stem) {
 }
 
 bool is_small_file(std::string_view name) {
-  if (name == "chat_templates/tool_use.jinja") return true;
+  if (name == "additional_chat_templates/tool_use.jinja" || name == "chat_templates/tool_use.jinja") return true;
   // Modules of sentence-transformers, such as 1_Pooling and 1_LogitScore, whose folders modules.json names.
   if (base_name(name) == "config.json" && std::count(name.begin(), name.end(), '/') == 1) return true;
   if (name.find('/') != std::string_view::npos || name.ends_with(".index.json")) return false;

@@ -22,16 +22,16 @@ std::string error_of(const Names& names, const std::string& quant = "") {
 }
 
 TEST(HubSelection, AFolderOfSafetensorsWithoutOtherFormats) {
-  const auto selection =
-      select_files({"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt",
-                    "README.md", "pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors",
-                    "onnx/config.json", "1_Pooling/config.json", "1_LogitScore/config.json", "1_LogitScore/other.json",
-                    "a/b/config.json", "model.onnx", "original/params.json", "model-q8_0.gguf"},
-                   "", "org/name");
+  const auto selection = select_files(
+      {"config.json", "model.safetensors", "tokenizer.json", "chat_template.jinja", "merges.txt", "README.md",
+       "pytorch_model.bin", "pytorch_model.bin.index.json", "consolidated.safetensors", "onnx/config.json",
+       "1_Pooling/config.json", "1_LogitScore/config.json", "1_LogitScore/other.json", "a/b/config.json", "model.onnx",
+       "original/params.json", "model-q8_0.gguf", "additional_chat_templates/tool_use.jinja"},
+      "", "org/name");
   ASSERT_TRUE(selection.ok()) << selection.status().message();
-  EXPECT_EQ(selection->files,
-            (Names{"config.json", "tokenizer.json", "chat_template.jinja", "merges.txt", "onnx/config.json",
-                   "1_Pooling/config.json", "1_LogitScore/config.json", "model.safetensors"}));
+  EXPECT_EQ(selection->files, (Names{"config.json", "tokenizer.json", "chat_template.jinja", "merges.txt",
+                                     "onnx/config.json", "1_Pooling/config.json", "1_LogitScore/config.json",
+                                     "additional_chat_templates/tool_use.jinja", "model.safetensors"}));
   EXPECT_FALSE(selection->shards_by_index);
   EXPECT_FALSE(selection->gguf);
 }

@@ -49,26 +49,38 @@ Status check_ogg(Bytes bytes) {
   return ok_status();
 }
 
-// The first frame of many MP3 files holds no sound but the number of bytes, 4 to 40 bytes after its header.
-Status check_mp3(Bytes bytes) {
-  std::size_t at = 0;
-  if (has(bytes, 0, "ID3") && bytes.size() >= 10) {
-    for (int i = 6; i < 10; ++i) at = at << 7 | (bytes[static_cast<std::size_t>(i)] & 0x7Fu);
-    at += 10;
-  }
+// Behind an ID3v2 tag at `at`, which may be none.
+std::size_t behind_id3(Bytes bytes, std::size_t at) {
+  if (!has(bytes, at, "ID3") || bytes.size() - at < 10) return at;
+  std::size_t size = 0;
+  for (std::size_t i = at + 6; i < at + 10; ++i) size = size << 7 | (bytes[i] & 0x7Fu);
+  return at + 10 + size;
+}
+
+// The first frame of many MP3 files holds no sound but a header, 4 to 40 bytes after the frame's own. Where it is; 0:
+// the frame at `at` has none.
+std::size_t find_xing(Bytes bytes, std::size_t at) {
   for (std::size_t i = at + 4; i <= at + 40; ++i) {
-    if (!has(bytes, i, "Xing") && !has(bytes, i, "Info")) continue;
-    if (bytes.size() - i < 16) break;
-    const uint32_t flags = big_u32(bytes, i + 4);
-    if ((flags & 2) == 0) break;
-    const uint32_t stated = big_u32(bytes, i + ((flags & 1) != 0 ? 12 : 8));
-    if (stated > bytes.size()) {
-      return invalid_argument("it is truncated: it has {} bytes; wanted {}, as its header states", bytes.size(),
-                              stated);
-    }
-    break;
+    if (has(bytes, i, "Xing") || has(bytes, i, "Info")) return i;
   }
-  return ok_status();
+  return 0;
+}
+
+// The header states the number of bytes. The decoder ends where they do, so that a second file behind them, as of two
+// that were put together, would not be heard.
+Status check_mp3(Bytes bytes) {
+  const std::size_t at = behind_id3(bytes, 0), header = find_xing(bytes, at);
+  if (header == 0 || bytes.size() - header < 16) return ok_status();
+  const uint32_t flags = big_u32(bytes, header + 4);
+  if ((flags & 2) == 0) return ok_status();
+  const uint32_t stated = big_u32(bytes, header + ((flags & 1) != 0 ? 12 : 8));
+  if (stated > bytes.size()) {
+    return invalid_argument("it is truncated: it has {} bytes; wanted {}, as its header states", bytes.size(), stated);
+  }
+  const std::size_t next = behind_id3(bytes, at + stated);
+  const bool frame = next + 1 < bytes.size() && bytes[next] == 0xFF && (bytes[next + 1] & 0xE0) == 0xE0;
+  if (!frame || find_xing(bytes, next) == 0) return ok_status();
+  return error(StatusCode::kUnsupported, "it has another MP3 at byte {}; wanted one", next);
 }
 
 }  // namespace

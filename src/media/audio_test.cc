@@ -268,6 +268,18 @@ TEST(Audio, TruncatedFilesAreErrors) {
   }
 }
 
+// The decoder would end where the first states its end. Each may begin with a tag.
+TEST(Audio, TwoMp3FilesInOneAreRefused) {
+  const auto one = sound_file("speech.mp3");
+  auto file = one;
+  file.insert(file.end(), one.begin(), one.end());
+  EXPECT_EQ(failure_of(file).message(), fmt::format("MP3: it has another MP3 at byte {}; wanted one", one.size()));
+  file = one;
+  file.insert(file.end(), {'I', 'D', '3', 4, 0, 0, 0, 0, 0, 2, 0, 0});
+  file.insert(file.end(), one.begin(), one.end());
+  EXPECT_EQ(failure_of(file).code(), StatusCode::kUnsupported);
+}
+
 TEST(Audio, AChainOfOggStreamsIsRefused) {
   auto file = sound_file("speech.ogg");
   const auto second = sound_file("speech.opus");

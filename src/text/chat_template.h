@@ -79,9 +79,9 @@ class ChatTemplate {
   // ...".
   static Result<ChatTemplate> parse(std::string source, std::string_view name = "chat template");
 
-  // Looks into `model_dir`: chat_template.jinja (with chat_templates/tool_use.jinja), then chat_template.json, then
-  // tokenizer_config.json's chat_template (a string, or a list of {name, template} with "default" and "tool_use").
-  // Special tokens are read from tokenizer_config.json. nullopt: the model has no template.
+  // Looks into `model_dir`: chat_template.jinja (with additional_chat_templates/tool_use.jinja), then
+  // chat_template.json, then tokenizer_config.json's chat_template (a string, or a list of {name, template} with
+  // "default" and "tool_use"). Special tokens are read from tokenizer_config.json. nullopt: the model has no template.
   static Result<std::optional<ChatTemplate>> load(const std::string& model_dir);
 
   // The same from what was found elsewhere (a GGUF file): main, tool_use and the special tokens.

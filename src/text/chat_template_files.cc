@@ -87,9 +87,14 @@ Result<ChatTemplateFiles> read_chat_template_files(const std::string& model_dir)
   ASSIGN_OR_RETURN(std::optional<std::string> text, read_file(path, kMaxChatTemplateBytes));
   if (text) {
     out.main = ChatTemplateFile{"chat_template.jinja", std::move(*text)};
-    std::string tools_path = model_dir + "/chat_templates/tool_use.jinja";
-    ASSIGN_OR_RETURN(std::optional<std::string> tools, read_file(tools_path, kMaxChatTemplateBytes));
-    if (tools) out.tool_use = ChatTemplateFile{"chat_templates/tool_use.jinja", std::move(*tools)};
+    // As transformers writes it, and as some repositories have it.
+    for (const char* name : {"additional_chat_templates/tool_use.jinja", "chat_templates/tool_use.jinja"}) {
+      ASSIGN_OR_RETURN(std::optional<std::string> tools,
+                       read_file(fmt::format("{}/{}", model_dir, name), kMaxChatTemplateBytes));
+      if (!tools) continue;
+      out.tool_use = ChatTemplateFile{name, std::move(*tools)};
+      break;
+    }
     return out;
   }
   ASSIGN_OR_RETURN(std::optional<Json> template_json, read_json(model_dir + "/chat_template.json"));

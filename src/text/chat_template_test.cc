@@ -41,7 +41,7 @@ class Folder {
  public:
   explicit Folder(const std::string& name) : path_(fs::path(testing::TempDir()) / ("chat_template_" + name)) {
     fs::remove_all(path_);
-    fs::create_directories(path_ / "chat_templates");
+    for (const char* name : {"chat_templates", "additional_chat_templates"}) fs::create_directories(path_ / name);
   }
   ~Folder() { fs::remove_all(path_); }
   void write(const std::string& name, const std::string& text) const { std::ofstream(path_ / name) << text; }
@@ -155,6 +155,8 @@ TEST(ChatTemplate, LoadsFromAModelFolder) {
   folder.write("chat_templates/tool_use.jinja", "jinja tools");
   EXPECT_EQ(load(true), "jinja tools");
   EXPECT_EQ(load(false), "from jinja");
+  folder.write("additional_chat_templates/tool_use.jinja", "tools of transformers");
+  EXPECT_EQ(load(true), "tools of transformers");
 
   folder.write("chat_template.jinja", "{% if %}");
   auto broken = ChatTemplate::load(folder.path());

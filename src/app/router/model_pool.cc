@@ -26,14 +26,16 @@ const char* model_state_name(ModelState state) {
 
 ModelPool::ModelPool(std::vector<ServedModel> models, ModelPoolOptions options, StartModel start)
     : options_(std::move(options)), start_(std::move(start)) {
-  for (ServedModel& model : models) {
-    SlotPtr slot = std::make_shared<Slot>();
-    slot->status.name = model.name;
-    slot->status.pinned = slot->wanted = model.pinned;
-    slot->model = std::move(model);
-    slots_.push_back(std::move(slot));
-  }
+  for (ServedModel& model : models) add_slot(std::move(model));
   list_anew();
+}
+
+void ModelPool::add_slot(ServedModel model) {
+  SlotPtr slot = std::make_shared<Slot>();
+  slot->status.name = model.name;
+  slot->status.pinned = slot->wanted = model.pinned;
+  slot->model = std::move(model);
+  slots_.push_back(std::move(slot));
 }
 
 // With the lock held, as the next ones.
@@ -76,10 +78,7 @@ Status ModelPool::add(ServedModel model) {
     return error(StatusCode::kResourceExhausted, "there are {} models, the limit", slots_.size());
   }
   std::erase_if(model.aliases, [this](const std::string& alias) { return find_model(*list_, alias) != nullptr; });
-  SlotPtr slot = std::make_shared<Slot>();
-  slot->status.name = model.name;
-  slot->model = std::move(model);
-  slots_.push_back(std::move(slot));
+  add_slot(std::move(model));
   list_anew();
   return ok_status();
 }

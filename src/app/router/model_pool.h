@@ -140,6 +140,7 @@ class ModelPool {
 
   SlotPtr slot_of(const std::string& model) const;
   static ModelStatus status_of(const Slot& slot);
+  void add_slot(ServedModel model);
   void list_anew();
   Use use_of(const SlotPtr& slot);
   void release(Slot& slot);

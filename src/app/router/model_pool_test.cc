@@ -407,6 +407,18 @@ TEST_F(ModelPoolTest, ModelsAndNamesComeAndGo) {
 }
 
 // Such as two names of the same files.
+// As one whose files could not be removed comes back.
+TEST_F(ModelPoolTest, APinnedModelIsPinnedWhenItComesLater) {
+  make({.ttl_ms = 100});
+  ASSERT_TRUE(pool_->add({.name = "d", .bytes = 100, .pinned = true}).ok());
+  tick();
+  EXPECT_EQ(starts_, "d");
+  finish("d");
+  tick(1000);
+  EXPECT_FALSE(fakes_["d"].terminated);
+  EXPECT_TRUE(status("d").pinned);
+}
+
 TEST_F(ModelPoolTest, ModelsAreRemovedTogetherOrNotAtAll) {
   make();
   use("a");
