@@ -106,7 +106,7 @@ def test_other_spellings_of_paths(server):
 
 
 def test_tokenize_and_detokenize(server):
-    assert server.post("/detokenize", {"tokens": []})[2] == {"text": "", "content": ""}
+    assert server.post("/detokenize", {"tokens": []})[2] == {"text": "", "content": "", "prompt": ""}
     texts = ["Once upon a time", "", "The cat"]
     alone = [server.post("/tokenize", {"prompt": text})[2] for text in texts]
     together = server.post("/tokenize", {"prompt": texts})[2]
@@ -117,7 +117,7 @@ def test_tokenize_and_detokenize(server):
     text = "Hello, wörld! 你好 🙂 <|im_end|>"
     body = server.post("/tokenize", {"prompt": text})[2]
     assert body["count"] == len(body["tokens"]) and body["max_model_len"] > 0
-    assert server.post("/detokenize", {"tokens": body["tokens"], "skip_special_tokens": False})[2] == {"text": text, "content": text}
+    assert server.post("/detokenize", {"tokens": body["tokens"], "skip_special_tokens": False})[2] == {"text": text, "content": text, "prompt": text}
     chat = server.post("/v1/tokenize", {"messages": STORY})[2]
     assert chat["count"] > 0
 
