@@ -66,8 +66,8 @@ std::size_t find_xing(Bytes bytes, std::size_t at) {
   return 0;
 }
 
-// The header states the number of bytes. The decoder ends where they do, so that a second file behind them, as of two
-// that were put together, would not be heard.
+// The header states the number of bytes. The decoder ends where they do, and would leave out a second file behind them,
+// as of two that were put together.
 Status check_mp3(Bytes bytes) {
   const std::size_t at = behind_id3(bytes, 0), header = find_xing(bytes, at);
   if (header == 0 || bytes.size() - header < 16) return ok_status();

@@ -148,7 +148,7 @@ def test_a_taken_port_is_one_clear_line():
     port = free_port()
     with Server("--port", str(port)) as first:
         second = Server("--port", str(port), wait=False)
-        assert second.process.wait(WAIT_S) == 2
+        assert second.process.wait(WAIT_S) == 1  # it may be free later
         second.reader.join(WAIT_S)
         assert str(port) in second.output() and "error" in second.output()
         assert first.ready()

@@ -363,7 +363,7 @@ def test_stored_responses_outlive_the_server(tmp_path):
         wanted = running.post(RESPONSES, third)[2]
         items = stored(running, f"{second['id']}/input_items")[1]
         other = Server("--response-store-file", str(file), wait=False)
-        assert other.end() == 2, other.output()
+        assert other.end() == 1, other.output()  # it may be closed later
         assert "responses.db: it is open in another process; wanted" in other.output()
     assert file.stat().st_mode & 0o777 == 0o600
     with Server("--response-store-file", str(file)) as running:
