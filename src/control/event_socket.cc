@@ -2,6 +2,8 @@
 
 #include <zmq.h>
 
+#include <chrono>
+
 #include "base/log.h"
 
 namespace millrace {
