@@ -39,6 +39,8 @@ class Commands {
   }
   // The exit code of the one that was given.
   int run(AddWorkers add_workers);
+  // That one is a server, which outlives the reader of its output.
+  bool serves() const { return *serve_ || *stage_ || *range_; }
 
  private:
   void add_serving(CLI::App& app);
@@ -109,8 +111,8 @@ int Commands::serve(AddWorkers add_workers) {
 }
 
 int Commands::run(AddWorkers add_workers) {
-  // A server outlives the reader of its output; a command that prints ends with its reader, as in any pipe.
-  if (*serve_ || *stage_ || *range_) ::signal(SIGPIPE, SIG_IGN);
+  // A command that prints ends with its reader, as in any pipe.
+  if (serves()) ::signal(SIGPIPE, SIG_IGN);
   if (*serve_) return serve(add_workers);
   if (*run_) {
     run_options_.given = given_options(*run_);
@@ -153,7 +155,8 @@ int run_millrace(int argc, char** argv, AddWorkers add_workers) {
   want_decimal_numbers(app);
   add_examples(app);
   if (const std::optional<int> code = parse_command_line(app, argc, argv)) return exit_code_after_output(*code);
-  return exit_code_after_output(commands.run(add_workers));
+  const int code = commands.run(add_workers);
+  return commands.serves() ? code : exit_code_after_output(code);
 }
 
 }  // namespace millrace

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <utility>
+
+#include "app/signals.h"
 
 namespace millrace {
 namespace {
@@ -40,6 +43,15 @@ void LoadingProgress::finish() {
   if (drawn_) std::fprintf(out_, "\r\033[K");
   drawn_ = false;
   std::fflush(out_);
+}
+
+WriteProgress show_until_signal(LoadingProgress& shown, std::string what, const sigset_t& signals) {
+  return
+      [&shown, signals, status = wire::StageStatus{.message = std::move(what)}](uint64_t done, uint64_t total) mutable {
+        status.progress = static_cast<double>(done) / static_cast<double>(total);
+        shown.update(status);
+        return !stop_signal_came(signals);
+      };
 }
 
 }  // namespace millrace

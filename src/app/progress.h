@@ -2,9 +2,12 @@
 // waits for the model, on its stack. Thread safety: one thread.
 #pragma once
 
+#include <signal.h>
+
 #include <cstdio>
 #include <string>
 
+#include "models/write_progress.h"
 #include "wire/messages.h"
 
 namespace millrace {
@@ -25,5 +28,9 @@ class LoadingProgress {
   int last_percent_ = -1;
   bool drawn_ = false;
 };
+
+// Of files that are written: shows it as `what`, and ends it at a signal of `signals`, which are blocked. `shown`
+// outlives it.
+WriteProgress show_until_signal(LoadingProgress& shown, std::string what, const sigset_t& signals);
 
 }  // namespace millrace

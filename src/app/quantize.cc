@@ -31,12 +31,7 @@ int run_quantize(const QuantizeOptions& options) {
   of_source.input = source->path;
   const sigset_t signals = block_stop_signals();
   LoadingProgress shown(stderr);
-  wire::StageStatus state{.message = "writing the file"};
-  const Status status = quantize_model(of_source, [&](uint64_t done, uint64_t total) {
-    state.progress = static_cast<double>(done) / static_cast<double>(total);
-    shown.update(state);
-    return !stop_signal_came(signals);
-  });
+  const Status status = quantize_model(of_source, show_until_signal(shown, "writing the file", signals));
   shown.finish();
   if (!status.ok()) return print_error(status), exit_code_of_writing(status);
   struct stat info {};

@@ -101,8 +101,7 @@ int with_private_server(const RunOptions& options, ChatOptions chat) {
   sigset_t interrupt;  // for the chat
   sigemptyset(&interrupt);
   sigaddset(&interrupt, SIGINT);
-  const timespec none{0, 0};
-  if (::sigtimedwait(&interrupt, nullptr, &none) > 0) return kSignalExit + SIGINT;  // it came at the end of the load
+  if (stop_signal_came(interrupt)) return kSignalExit + SIGINT;  // it came at the end of the load
   ::pthread_sigmask(SIG_UNBLOCK, &interrupt, nullptr);
   chat.url = (*server)->url();
   return run_chat(chat);

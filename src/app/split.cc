@@ -40,13 +40,8 @@ Status split(const SplitOptions& options, std::vector<LayerRange>& ranges) {
   ASSIGN_OR_RETURN(ranges, ranges_of(options));
   ASSIGN_OR_RETURN(const uint64_t hash, tensors_hash(options.model));
   LoadingProgress shown(stderr);
-  wire::StageStatus status{.message = "writing the shards"};
-  const auto progress = [&](uint64_t done, uint64_t total) {
-    status.progress = static_cast<double>(done) / static_cast<double>(total);
-    shown.update(status);
-    return !stop_signal_came(signals);
-  };
-  Status done = split_model(options.model, ranges, hash, options.output, progress);
+  Status done =
+      split_model(options.model, ranges, hash, options.output, show_until_signal(shown, "writing the shards", signals));
   shown.finish();
   return done;
 }

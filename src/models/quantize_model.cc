@@ -103,7 +103,7 @@ class RowConverter {
 
 class Quantizer {
  public:
-  Quantizer(const QuantizeOptions& options, const TargetType& type, const QuantizeProgress& progress)
+  Quantizer(const QuantizeOptions& options, const TargetType& type, const WriteProgress& progress)
       : options_(options), type_(type), progress_(progress) {}
   Status run();
 
@@ -120,7 +120,7 @@ class Quantizer {
 
   const QuantizeOptions& options_;
   const TargetType& type_;
-  const QuantizeProgress& progress_;
+  const WriteProgress& progress_;
   uint64_t done_ = 0, total_ = 0;  // bytes of the tensors to write, as they are read
   ModelDir dir_;
   std::optional<GgufModel> gguf_;
@@ -332,7 +332,7 @@ Status Quantizer::run() {
 
 }  // namespace
 
-Status quantize_model(const QuantizeOptions& options, const QuantizeProgress& progress) {
+Status quantize_model(const QuantizeOptions& options, const WriteProgress& progress) {
   if (!options.output.ends_with(".gguf")) {
     return invalid_argument("output is {}; wanted a name that ends with .gguf", options.output);
   }

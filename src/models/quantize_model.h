@@ -1,11 +1,10 @@
 // A model written as one GGUF file, its weights in the type asked for. Thread safety: one thread.
 #pragma once
 
-#include <cstdint>
-#include <functional>
 #include <string>
 
 #include "base/status.h"
+#include "models/write_progress.h"
 
 namespace millrace {
 
@@ -19,8 +18,7 @@ struct QuantizeOptions {
 // Matrices become the type asked for, except that of q4_0 embedding and head become q8_0, and that rows
 // which are not whole blocks become f16; vectors and routers become f32. Memory: a few rows beside the mapped input.
 //
-// `progress` is called with (bytes read, bytes in all); false ends it with kCancelled. After an error there is no file.
-using QuantizeProgress = std::function<bool(uint64_t bytes_done, uint64_t bytes_total)>;
-Status quantize_model(const QuantizeOptions& options, const QuantizeProgress& progress);
+// `progress` counts the bytes that were read. After an error there is no file.
+Status quantize_model(const QuantizeOptions& options, const WriteProgress& progress);
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ class QuantizeModelTest : public testing::Test {
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
-  Status quantize(const QuantizeProgress& progress) {
+  Status quantize(const WriteProgress& progress) {
     return quantize_model({.input = std::string(MILLRACE_SOURCE_DIR) + "/models/demo",
                            .output = (folder_ / "out.gguf").string(),
                            .type = "q8_0"},

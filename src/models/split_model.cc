@@ -77,7 +77,7 @@ class SummedFile {
 class Splitter {
  public:
   Splitter(const std::string& model, const std::vector<LayerRange>& ranges, uint64_t tensors_hash,
-           const SplitProgress& progress)
+           const WriteProgress& progress)
       : model_(model), ranges_(ranges), tensors_hash_(tensors_hash), progress_(progress) {}
 
   Status run(const fs::path& folder) {
@@ -201,7 +201,7 @@ class Splitter {
   const std::string& model_;
   const std::vector<LayerRange>& ranges_;
   const uint64_t tensors_hash_;
-  const SplitProgress& progress_;
+  const WriteProgress& progress_;
   ModelDir dir_;
   std::shared_ptr<WeightStore> store_;
   uint64_t done_ = 0, total_ = 0;
@@ -210,7 +210,7 @@ class Splitter {
 }  // namespace
 
 Status split_model(const std::string& model, const std::vector<LayerRange>& ranges, uint64_t tensors_hash,
-                   const std::string& output, const SplitProgress& progress) {
+                   const std::string& output, const WriteProgress& progress) {
   std::error_code failed;
   fs::path target = fs::absolute(output, failed).lexically_normal();
   if (!target.has_filename()) target = target.parent_path();

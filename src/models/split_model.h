@@ -11,16 +11,14 @@
 
 #include "base/status.h"
 #include "models/model.h"
+#include "models/write_progress.h"
 
 namespace millrace {
-
-// Called with (bytes written, bytes in all); false ends the split with kCancelled.
-using SplitProgress = std::function<bool(uint64_t bytes_done, uint64_t bytes_total)>;
 
 // Writes OUTPUT/0, OUTPUT/1 and so on. `ranges` cover the model's layers; `tensors_hash` is of the model. The folder
 // comes to be in one step at the end: after an error there is none. kConflict: OUTPUT is there already; kUnsupported: a
 // GGUF file; else what is wrong with the model, or with writing. Memory: some MiB beside the mapped input.
 Status split_model(const std::string& model, const std::vector<LayerRange>& ranges, uint64_t tensors_hash,
-                   const std::string& output, const SplitProgress& progress);
+                   const std::string& output, const WriteProgress& progress);
 
 }  // namespace millrace

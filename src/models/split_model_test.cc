@@ -25,7 +25,7 @@ class SplitModelTest : public testing::Test {
     fs::create_directories(folder_);
   }
   void TearDown() override { fs::remove_all(folder_); }
-  Status split(const SplitProgress& progress) {
+  Status split(const WriteProgress& progress) {
     return split_model(kModel, kRanges, 7, (folder_ / "out").string(), progress);
   }
   fs::path folder_;

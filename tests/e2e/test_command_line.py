@@ -1,11 +1,13 @@
 """The command line's help, its errors, and where an option's value comes from: arguments, environment, a file, defaults."""
+import contextlib
 import os
 import re
 import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, program
+from harness import DEMO, WAIT_S, Server, program, wait_until
+from test_admin import local
 
 # A variable of the tests themselves has an option's name (tests/CMakeLists.txt).
 CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("MILLRACE_")}
@@ -208,6 +210,23 @@ def test_what_cannot_be_printed_is_a_failure(arguments):
     with open("/dev/full", "w") as full:
         result = subprocess.run([program(), *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env=CLEAN)
     assert result.returncode == 1 and "standard output" in result.stderr, result.stderr
+
+
+def ready(path):
+    with contextlib.suppress(OSError):
+        return local(str(path), "GET", "/ready")[0] == 200
+
+
+def test_a_server_whose_output_is_lost_ends_well(tmp_path):
+    socket = tmp_path / "server.sock"
+    with open("/dev/full", "w") as full:
+        server = subprocess.Popen([program(), "serve", str(DEMO), "--uds", str(socket), "--no-tcp"], stdout=full, stderr=subprocess.DEVNULL, env=CLEAN)
+        try:
+            wait_until(lambda: socket.exists() and ready(socket), "a server that has printed where it is")
+            server.terminate()
+            assert server.wait(WAIT_S) == 0
+        finally:
+            server.kill()
 
 
 def test_closed_streams_are_no_place_for_files(tmp_path):

@@ -116,10 +116,11 @@ Status RealtimeSession::update(const Json& event) {
   const ModelFacts& model = context_.engine.model();
   SessionConfig changed = config_;
   RETURN_IF_ERROR(update_session(*session, ordered_event()["session"], client_.dialect, model, client_.model, changed));
-  RETURN_IF_ERROR(share_->check(changed.bytes()));
+  const std::size_t bytes = changed.bytes();
+  RETURN_IF_ERROR(share_->check(bytes));
   if (changed.turn_detection != config_.turn_detection) input_.detect(changed.turn_detection);
   config_ = std::move(changed);
-  config_bytes_ = config_.bytes();
+  config_bytes_ = bytes;
   nlohmann::ordered_json updated = server_event("session.updated");
   updated["session"] = session_json(config_, client_.dialect, model, id_, client_.model);
   send(updated);
