@@ -270,10 +270,6 @@ class Ops {
   // at most kMaxHeadDim. Rows of no sequence are not written.
   virtual void attention(ConstRows q, const KvLayer& kv, std::span<const AttentionSequence> sequences,
                          const AttentionParams& params, Rows out) = 0;
-
-  // indices[r] = the lowest index of row r's maximum, or -1 where the row holds a NaN (a broken model or request: the
-  // caller ends it with an error instead of a wrong token).
-  virtual void argmax(ConstRows x, std::span<int32_t> indices) = 0;
 };
 
 enum class Isa : uint8_t { kRef, kGeneric, kAvx2, kAvx512, kAmx };

@@ -207,36 +207,6 @@ TEST_P(OpsTest, RopeTableAndPartialRotation) {
   }
 }
 
-TEST_P(OpsTest, ArgmaxTakesTheLowestAndRefusesNan) {
-  for (int64_t width : {1, 5, 8, 17, 1000}) {
-    Matrix x = Matrix::random(4, width, 12, 1);
-    std::vector<int32_t> expected;
-    for (int64_t r = 0; r < 4; ++r) {
-      if (r == 1) std::fill_n(x.rows().row(r), width, -2.5f);
-      if (r == 2) x.at(r, width - 1) = std::numeric_limits<float>::infinity();
-      if (r == 3) std::fill_n(x.rows().row(r), width, -std::numeric_limits<float>::infinity());
-      const float* row = x.rows().row(r);
-      expected.push_back(static_cast<int32_t>(std::max_element(row, row + width) - row));  // the first of equals
-    }
-    std::vector<int32_t> indices(4, 99);
-    ops_->argmax(x.rows(), indices);
-    EXPECT_EQ(indices, expected);
-    for (int64_t at : {int64_t{0}, width / 2, width - 1}) {
-      Matrix bad = x;
-      bad.at(2, at) = kNan;
-      ops_->argmax(bad.rows(), indices);
-      EXPECT_EQ(indices[2], -1);
-      EXPECT_EQ(indices[0], expected[0]);
-    }
-  }
-  Matrix ties(1, 40);
-  std::fill_n(ties.rows().row(0), 40, 0.0f);
-  ties.at(0, 13) = ties.at(0, 21) = ties.at(0, 39) = 1.0f;
-  std::vector<int32_t> index(1);
-  ops_->argmax(ties.rows(), index);
-  EXPECT_EQ(index[0], 13);
-}
-
 TEST_P(OpsTest, NanStaysInItsElements) {
   for (int64_t rows : {3, 16}) {
     for (DType dtype : kWeightTypes) {

@@ -82,9 +82,6 @@ class MeteredOps final : public Ops {
     }
     meter(OpKind::kAttention, bytes, 2 * products, [&] { ops_->attention(q, kv, sequences, params, out); });
   }
-  void argmax(ConstRows x, std::span<int32_t> indices) override {
-    meter(OpKind::kArgmax, 0, 0, [&] { ops_->argmax(x, indices); });
-  }
 
  private:
   static double elements(const ConstRows& rows) { return static_cast<double>(rows.count * rows.width); }
@@ -108,8 +105,8 @@ class MeteredOps final : public Ops {
 
 std::string_view op_name(OpKind kind) {
   static constexpr std::string_view kNames[kOpKinds] = {
-      "linear",     "embedding", "rms_norm",   "add",  "add_scaled", "snake",     "depthwise", "swiglu",
-      "layer_norm", "gelu",      "rope_table", "rope", "kv_store",   "attention", "argmax"};
+      "linear", "embedding",  "rms_norm", "add",        "add_scaled", "snake",    "depthwise",
+      "swiglu", "layer_norm", "gelu",     "rope_table", "rope",       "kv_store", "attention"};
   return kNames[static_cast<std::size_t>(kind)];
 }
 

@@ -32,9 +32,8 @@ enum class OpKind : uint8_t {
   kRope,
   kKvStore,
   kAttention,
-  kArgmax,
 };
-inline constexpr std::size_t kOpKinds = 15;
+inline constexpr std::size_t kOpKinds = 14;
 std::string_view op_name(OpKind kind);
 
 struct OpMeter {

@@ -78,10 +78,6 @@ class TracedOps final : public Ops {
     KernelSpan span("attention", q.count);
     ops_->attention(q, kv, sequences, params, out);
   }
-  void argmax(ConstRows x, std::span<int32_t> indices) override {
-    KernelSpan span("argmax", x.count);
-    ops_->argmax(x, indices);
-  }
 
  private:
   const std::unique_ptr<Ops> ops_;

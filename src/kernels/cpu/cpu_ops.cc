@@ -164,12 +164,6 @@ class CpuOps final : public Ops {
     attention_(q, kv, sequences, params, out);
   }
 
-  void argmax(ConstRows x, std::span<int32_t> indices) override {
-    CHECK(static_cast<int64_t>(indices.size()) == x.count);
-    for_rows(x.count, x.width,
-             [&](int64_t r) { indices[static_cast<std::size_t>(r)] = table_.argmax(x.row(r), x.width); });
-  }
-
  private:
   // The products that there are, with their biases as f32; valid until the next call.
   std::span<const CpuProduct> with_biases(std::span<const Product> products) {

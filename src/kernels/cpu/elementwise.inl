@@ -210,28 +210,3 @@ static void rope(float* x, int64_t width, int64_t head_dim, const float* cos, co
     store_partial(high + i, add(mul(b, c), mul(a, s)), n);
   }
 }
-
-// Pass one: the maximum, and whether there is a NaN. Pass two: where the maximum stands first.
-static int32_t argmax(const float* x, int64_t count) {
-  if (count <= 0) return -1;
-  V best[4] = {set1(x[0]), set1(x[0]), set1(x[0]), set1(x[0])};
-  bool nan = false;
-  int64_t i = 0;
-  for (; i + 4 * kWidth <= count; i += 4 * kWidth) {
-    UNROLL for (int j = 0; j < 4; ++j) {
-      const V v = load(x + i + j * kWidth);
-      nan |= any_nan(v);
-      best[j] = max(v, best[j]);
-    }
-  }
-  float top = largest(max(max(best[0], best[1]), max(best[2], best[3])));
-  for (; i < count; ++i) {
-    nan |= x[i] != x[i];
-    top = x[i] > top ? x[i] : top;
-  }
-  if (nan) return -1;
-  const V wanted = set1(top);
-  for (i = 0; i + kWidth <= count && !any_equal(load(x + i), wanted);) i += kWidth;
-  while (x[i] != top) ++i;
-  return static_cast<int32_t>(i);
-}

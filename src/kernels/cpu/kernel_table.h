@@ -83,7 +83,6 @@ struct KernelTable {
   void (*attention)(const AttentionPart&);
   // Writes one head of one row from its partial sums, which lie one behind the other.
   void (*merge_partials)(const float* partials, int64_t slots, int64_t head_dim, float* out);
-  int32_t (*argmax)(const float* x, int64_t count);
 };
 
 extern const KernelTable kGenericKernels;

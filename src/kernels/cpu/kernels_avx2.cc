@@ -43,7 +43,6 @@ extern const KernelTable kAvx2Kernels = {
     .rope = rope,
     .attention = attention,
     .merge_partials = merge_partials,
-    .argmax = argmax,
 };
 
 }  // namespace millrace::kernels

@@ -51,7 +51,6 @@ extern const KernelTable kAvx512Kernels = {
     .rope = wide::rope,
     .attention = wide::attention,
     .merge_partials = wide::merge_partials,
-    .argmax = wide::argmax,
 };
 
 }  // namespace millrace::kernels

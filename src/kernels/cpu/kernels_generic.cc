@@ -39,7 +39,6 @@ extern const KernelTable kGenericKernels = {
     .rope = rope,
     .attention = attention,
     .merge_partials = merge_partials,
-    .argmax = argmax,
 };
 
 }  // namespace millrace::kernels

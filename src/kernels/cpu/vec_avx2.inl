@@ -37,8 +37,6 @@ static inline V8 power_of_two(V8 shifted) {
 static inline V8 zero_where_less(V8 a, V8 x, V8 limit) {
   return {_mm256_and_ps(a.v, _mm256_cmp_ps(x.v, limit.v, _CMP_NLT_UQ))};
 }
-static inline bool any_nan(V8 a) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, a.v, _CMP_UNORD_Q)) != 0; }
-static inline bool any_equal(V8 a, V8 b) { return _mm256_movemask_ps(_mm256_cmp_ps(a.v, b.v, _CMP_EQ_OQ)) != 0; }
 
 // The first n lanes, 0 < n < 8; the others are +0 and their memory is not touched.
 static inline __m256i lane_mask(int64_t n) {

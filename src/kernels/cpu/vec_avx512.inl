@@ -37,8 +37,6 @@ static inline V power_of_two(V shifted) {
 static inline V zero_where_less(V a, V x, V limit) {
   return {_mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x.v, limit.v, _CMP_NLT_UQ), a.v)};
 }
-static inline bool any_nan(V a) { return _mm512_cmp_ps_mask(a.v, a.v, _CMP_UNORD_Q) != 0; }
-static inline bool any_equal(V a, V b) { return _mm512_cmp_ps_mask(a.v, b.v, _CMP_EQ_OQ) != 0; }
 
 // The first n lanes, 0 < n < 16; the others are +0 and their memory is not touched.
 static inline __mmask16 lane_mask(int64_t n) { return static_cast<__mmask16>((1u << n) - 1); }

@@ -46,8 +46,6 @@ static inline V8 zero_where_less(V8 a, V8 x, V8 limit) {
   return {(F4)(~(x.lo < limit.lo) & (I4)a.lo), (F4)(~(x.hi < limit.hi) & (I4)a.hi)};
 }
 static inline bool any4(I4 mask) { return (mask[0] | mask[1] | mask[2] | mask[3]) != 0; }
-static inline bool any_nan(V8 a) { return any4((a.lo != a.lo) | (a.hi != a.hi)); }
-static inline bool any_equal(V8 a, V8 b) { return any4((a.lo == b.lo) | (a.hi == b.hi)); }
 
 // The first n lanes, 0 < n < 8; the others are +0 and their memory is not touched.
 static inline V8 load_partial(const float* p, int64_t n) {

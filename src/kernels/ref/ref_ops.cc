@@ -190,18 +190,6 @@ class RefOps final : public Ops {
     }
   }
 
-  void argmax(ConstRows x, std::span<int32_t> indices) override {
-    CHECK(static_cast<int64_t>(indices.size()) == x.count);
-    for (int64_t r = 0; r < x.count; ++r) {
-      int32_t best = 0;
-      for (int64_t i = 0; i < x.width && best >= 0; ++i) {
-        if (std::isnan(x.row(r)[i])) best = -1;
-        if (best >= 0 && x.row(r)[i] > x.row(r)[best]) best = static_cast<int32_t>(i);
-      }
-      indices[static_cast<std::size_t>(r)] = x.width > 0 ? best : -1;
-    }
-  }
-
  private:
   void multiply(ConstRows x, const Product& product) {
     check_product(x, product);
