@@ -170,7 +170,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const TextJ
   std::string head = openai_head("text_completion", job.id, job.name, context.version);
   auto format = std::make_unique<TextFormat>(context.engine, std::move(head), std::move(shown));
   auto reply = std::make_shared<Reply>(context, responder, std::move(format), options);
-  std::vector<LiveRequests::Name> names = {{job.id, 0, prompts.size() * fields.best_of}};
+  std::vector<RequestNames::Name> names = {{job.id, 0, prompts.size() * fields.best_of}};
   const bool truncated = fields.common.truncate.has_value();
   const std::vector<Prompt> echoed = fields.echo ? (truncated ? prompts : job.originals) : std::vector<Prompt>();
   auto requests = make_requests(std::move(prompts), {&sampling, 1}, fields.common.request, fields.best_of);

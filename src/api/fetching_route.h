@@ -1,7 +1,7 @@
 // Routes whose requests may name pictures and audio by URLs that are fetched first, with the client's connection
 // watched meanwhile.
 //
-// Thread safety: add_fetching_route() before the server starts.
+// Owner of the routes: the server. Thread safety: add_fetching_route() before the server starts.
 #pragma once
 
 #include <string>

@@ -1,7 +1,7 @@
 // Gather: the results of several calls to the engine for one HTTP request. They come on any thread; when the last one
-// is there, the request goes on on the HTTP thread, or is answered with an error.
+// is there, the request goes on on the io thread, or is answered with an error.
 //
-// Owner: the calls together (shared_ptr), then the HTTP thread's last task. Thread safety: any thread.
+// Owner: the calls together (shared_ptr), then the io thread's last task. Thread safety: any thread.
 #pragma once
 
 #include <cstddef>

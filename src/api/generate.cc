@@ -133,7 +133,7 @@ class GenerateFormat : public ReplyFormat {
 };
 
 // The names of every choice, and what /abort_request may call them: a choice, a prompt's choices, all of them.
-std::vector<std::string> choice_ids(const GenerateFields& fields, std::vector<LiveRequests::Name>& names) {
+std::vector<std::string> choice_ids(const GenerateFields& fields, std::vector<RequestNames::Name>& names) {
   const std::size_t n = fields.n();
   std::vector<std::string> ids;
   for (std::size_t i = 0; i < fields.rids.size(); ++i) {
@@ -152,7 +152,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   ASSIGN_OR_RETURN(GenerateFields fields, read_generate_fields(body, request.body, context.engine.model()));
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(check_prompt_volume(request.body.size(), fields.n(), "sampling_params.n"));
-  std::vector<LiveRequests::Name> names;
+  std::vector<RequestNames::Name> names;
   std::vector<std::string> ids = choice_ids(fields, names);
   ReplyOptions options;
   options.stream = fields.stream;

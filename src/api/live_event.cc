@@ -80,9 +80,9 @@ void append_schedulers(std::string& out, const std::vector<wire::AdminReply>& re
   out += ']';
 }
 
-void append_names(std::string& out, const std::vector<LiveRequests::Listed>& listed, std::size_t total) {
+void append_names(std::string& out, const std::vector<RequestNames::Listed>& listed, std::size_t total) {
   out += ",\"requests\":[";
-  for (const LiveRequests::Listed& named : listed) {
+  for (const RequestNames::Listed& named : listed) {
     separate(out);
     out += "{\"name\":";
     json_append_string(out, named.name);
@@ -96,9 +96,9 @@ void append_names(std::string& out, const std::vector<LiveRequests::Listed>& lis
   append(out, "],\"requests_total\":{}", total);
 }
 
-void append_prompts(std::string& out, const std::vector<LiveRequests::Listed>& listed) {
+void append_prompts(std::string& out, const std::vector<RequestNames::Listed>& listed) {
   out += ",\"prompts\":{";
-  for (const LiveRequests::Listed& named : listed) {
+  for (const RequestNames::Listed& named : listed) {
     if (named.prompt.empty()) continue;
     separate(out);
     json_append_string(out, named.name);
@@ -171,7 +171,7 @@ LiveEvent live_event(ApiContext& context, const std::vector<wire::AdminReply>& r
     append(out, ",\"updates_completed\":{},\"updates_failed\":{}}}", health.weights->completed, health.weights->failed);
   }
   append_schedulers(out, replies);
-  const std::vector<LiveRequests::Listed> listed = context.state->live.list(kMaxLiveNames);
+  const std::vector<RequestNames::Listed> listed = context.state->live.list(kMaxLiveNames);
   append_names(out, listed, context.state->live.size());
   append_latency(out, context.state->requests);
   LiveEvent event;

@@ -2,7 +2,7 @@
 // texts, which an answer repeats (echo), and token ids, which it shows (return_token_ids) or of which the last ones
 // count alone (truncate_prompt_tokens).
 //
-// `done` gets them in the order of the prompts, on the HTTP thread; an error of the tokenizer is answered instead.
+// `done` gets them in the order of the prompts, on the io thread; an error of the tokenizer is answered instead.
 // Thread safety: any thread.
 #pragma once
 

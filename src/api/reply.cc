@@ -39,7 +39,7 @@ Reply::Reply(ApiContext& context, http::ResponderPtr responder, std::unique_ptr<
 
 Reply::~Reply() { leave(); }
 
-void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
+void Reply::start(std::vector<GenerateRequest> requests, std::vector<RequestNames::Name> names,
                   std::vector<std::string> echo) {
   CHECK(!requests.empty() && requests.size() % options_.choices_per_prompt == 0);
   auto self = shared_from_this();
@@ -57,7 +57,7 @@ void Reply::start(std::vector<GenerateRequest> requests, std::vector<LiveRequest
     for (GenerateRequest& request : requests) request.traceparent = server_span_->traceparent();
   }
   if (state_->live.shows_prompts()) {
-    for (LiveRequests::Name& name : names) {
+    for (RequestNames::Name& name : names) {
       if (name.first < requests.size()) name.prompt = prompt_preview(*requests[name.first].prompt);
     }
   }
@@ -393,7 +393,7 @@ void Reply::fail(const Choice& choice, const wire::Finish& finish) {
   } else {
     responder_->send(format_->error_response(error));
   }
-  // Not from here: an answer must not call back into the engine.
+  // Not from here: abort_all() takes mutex_, which the caller holds.
   server_.post([self = shared_from_this()] { self->abort_all(); });
 }
 

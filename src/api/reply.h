@@ -1,6 +1,6 @@
 // Reply: the answer to one HTTP request that generates, made of the events of one or several engine requests.
 //
-// The engine's threads call on_text() of its choices; what it writes is posted to the HTTP thread. Response headers are
+// The engine's threads call on_text() of its choices; what it writes is posted to the io thread. Response headers are
 // held back until every engine request was accepted, so a full queue or a bad template is a real HTTP status; after
 // that an error becomes an `error` event and the stream ends without [DONE]. A request that was aborted by an operator
 // is no error: it ends with the finish reason "abort".
@@ -13,7 +13,7 @@
 // start().
 //
 // Owner: its choices share it. Thread safety: start(), on_text(), on_audio(), client_left(), cancel() and running()
-// from any thread; locks are taken in this sequence: submit_mutex_, mutex_, LiveRequests'.
+// from any thread; locks are taken in this sequence: submit_mutex_, mutex_, RequestNames'.
 #pragma once
 
 #include <chrono>
@@ -56,7 +56,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
 
   // Submits one engine request for each choice and watches the client. Call once. `names`: what /abort_request may call
   // its choices; a name in use answers 409. `echo`: what stands before each choice's text; empty: nothing.
-  void start(std::vector<GenerateRequest> requests, std::vector<LiveRequests::Name> names,
+  void start(std::vector<GenerateRequest> requests, std::vector<RequestNames::Name> names,
              std::vector<std::string> echo = {});
 
   // Ends the running ones of these choices with the event of an abort; how many there were. Not from an answer.
@@ -121,7 +121,7 @@ class Reply : public std::enable_shared_from_this<Reply> {
 
   std::mutex mutex_;  // guards what follows
   std::vector<Choice> choices_;
-  std::vector<LiveRequests::Name> names_;
+  std::vector<RequestNames::Name> names_;
   std::shared_ptr<AnswerShare> memory_;  // what it holds
   bool started_ = false;                 // SSE headers are out
   bool ended_ = false;

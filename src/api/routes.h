@@ -19,9 +19,9 @@
 #include <string>
 
 #include "api/answer_memory.h"
-#include "api/live_requests.h"
 #include "api/model_names.h"
 #include "api/request_metrics.h"
+#include "api/request_names.h"
 #include "api/request_record.h"
 #include "api/response_store.h"
 #include "api/spoken_turns.h"
@@ -41,7 +41,7 @@ struct ApiState {
   RequestRecord record;
   Metrics metrics;
   RequestMetrics requests;
-  LiveRequests live;
+  RequestNames live;
   AnswerMemory answers;
   SpokenTurns spoken;
   ResponseStore responses;

@@ -40,7 +40,7 @@ void Hub::run() {
     try {
       task();
     } catch (const std::exception& problem) {
-      LOG_ERROR("a task on the http thread failed: {}", problem.what());
+      LOG_ERROR("a task on the io thread failed: {}", problem.what());
     }
   }
 }

@@ -127,12 +127,6 @@ void Coordinator::start(ReqId id, Result<wire::Payload> inputs, int64_t now_ms) 
   try_start(id, now_ms);
 }
 
-ReqId Coordinator::submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms) {
-  const Opened opened = open(inputs, std::move(options), std::move(sink), now_ms);
-  if (opened.inputs_to) start(opened.id, payloads_.give(opened.id, inputs, *opened.inputs_to), now_ms);
-  return opened.id;
-}
-
 void Coordinator::set_prompt(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms) {
   LiveRequest* live = requests_.find(id);
   if (live == nullptr || live->state != RequestState::kPending || requests_.is_queued(id)) return;
@@ -182,9 +176,6 @@ void Coordinator::try_start(ReqId id, int64_t now_ms) {
   requests_.set_running(*request);
   request->last_seen_ms = now_ms;
   delivery_.begin(*request, now_ms);
-  // RequestEvent::Accepted, the default: it has left for its entry stage.
-  RequestEvent event{.id = id};
-  request->sink(event);
 }
 
 // ---- the end
@@ -241,7 +232,7 @@ void Coordinator::fail_all(const Status& status, int64_t now_ms) {
 
 void Coordinator::handle(wire::Message message, int64_t now_ms) {
   if (auto* batch = std::get_if<wire::ChunkBatch>(&message)) {
-    if (const auto slot = members_.admit(batch->from)) {
+    if (const auto slot = members_.current_slot(batch->from)) {
       delivery_.handle(members_.replicas()[*slot].stage_index, *slot, *batch, now_ms);
       end_delivered(now_ms);
     }
@@ -251,9 +242,9 @@ void Coordinator::handle(wire::Message message, int64_t now_ms) {
   } else if (auto* self = std::get_if<wire::Register>(&message)) {
     members_.handle(*self, now_ms);
   } else if (auto* ack = std::get_if<wire::AbortAck>(&message)) {
-    if (const auto slot = members_.admit(ack->from)) aborts_.on_ack(ack->id, *slot);
+    if (const auto slot = members_.current_slot(ack->from)) aborts_.on_ack(ack->id, *slot);
   } else if (auto* report = std::get_if<wire::RequestReport>(&message)) {
-    if (const auto slot = members_.admit(report->from)) lost_requests_.on_report(*slot, std::move(*report));
+    if (const auto slot = members_.current_slot(report->from)) lost_requests_.on_report(*slot, std::move(*report));
   } else if (auto* reply = std::get_if<wire::AdminReply>(&message)) {
     commands_.on_reply(*reply);
   } else {

@@ -75,8 +75,6 @@ class Coordinator {
   // What Payloads::give() answered for the inputs of a request that waits for them: it is sent, or fails. Every such
   // request gets this call; where it has ended meanwhile, what was given is cancelled.
   void start(ReqId id, Result<wire::Payload> inputs, int64_t now_ms);
-  // open(), give() and start() in one call, for a caller that guards this object with no lock.
-  ReqId submit(const Value& inputs, SubmitOptions options, RequestSink sink, int64_t now_ms);
   // The prompt of a request that was submitted without inputs; it is placed now, by the hint. Ignored where the request
   // has ended.
   void set_prompt(ReqId id, wire::TokenizedRequest request, const PlacementHint& hint, int64_t now_ms);
@@ -124,7 +122,7 @@ class Coordinator {
   Health health() const;
   CoordinatorBooks books() const;
   const Membership& members() const { return members_; }
-  // The replicas of a live request, for people and tests; empty: it is not live.
+  // The replicas of a live request, for tests; empty: it is not live.
   std::vector<wire::RouteHop> route_of(ReqId id) const;
 
  private:

@@ -191,7 +191,7 @@ void Delivery::on_fetched(PayloadFetches::Arrival& arrival, int64_t now_ms) {
 void Delivery::flush(ReqId id, int64_t now_ms) {
   LiveRequest* request = find_open(id);
   if (request == nullptr) return;
-  Answer& answer = request->answer;
+  AnswerStreams& answer = request->answer;
   bool full = false;
   for (auto& [stage, stream] : answer.streams) {
     full = full || !flush_stream(*request, stage, stream, now_ms);
@@ -237,7 +237,7 @@ bool Delivery::flush_stream(LiveRequest& request, std::size_t stage, TerminalStr
   return !full;
 }
 
-Status Delivery::check_limits(const Answer& answer) const {
+Status Delivery::check_limits(const AnswerStreams& answer) const {
   constexpr auto kMessage = "the client takes its answer too slowly: {} {} wait for it, the limit is {}";
   if (answer.queued_chunks > limits_.max_chunks) {
     return error(StatusCode::kResourceExhausted, kMessage, answer.queued_chunks, "chunks", limits_.max_chunks);

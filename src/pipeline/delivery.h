@@ -77,7 +77,7 @@ class Delivery {
   void flush(ReqId id, int64_t now_ms);
   RequestEvent chunk_event(const LiveRequest& request, std::size_t stage, uint64_t seq) const;
   bool flush_stream(LiveRequest& request, std::size_t stage, TerminalStream& stream, int64_t now_ms);
-  Status check_limits(const Answer& answer) const;
+  Status check_limits(const AnswerStreams& answer) const;
   void end(LiveRequest& request, RequestEvent::End how);
   void complete(LiveRequest& request);
   void fail(LiveRequest& request, std::size_t stage, const Status& status);

@@ -37,7 +37,7 @@ struct LiveRequest {
   StageSet terminals = 0;
   std::size_t entry = 0;                  // the stage that gets the Submit
   std::vector<StageSet> complete_inputs;  // by stage: the sources from which it has everything
-  Answer answer;
+  AnswerStreams answer;
 };
 
 class LiveRequests {

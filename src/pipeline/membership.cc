@@ -277,7 +277,7 @@ void Membership::send_table(std::optional<std::size_t> only) {
   }
 }
 
-std::optional<std::size_t> Membership::admit(const wire::Origin& from) {
+std::optional<std::size_t> Membership::current_slot(const wire::Origin& from) {
   const auto index = find(from.stage, from.replica);
   if (!index) {
     ++counters_.unknown;

@@ -162,7 +162,7 @@ class Membership {
             int64_t now_ms);
 
   // The slot of a present member, as its index; nullopt: the sender is none, and is counted.
-  std::optional<std::size_t> admit(const wire::Origin& from);
+  std::optional<std::size_t> current_slot(const wire::Origin& from);
 
   std::vector<MembershipEvent> take_events();
   std::vector<MembershipMessage> take_messages();

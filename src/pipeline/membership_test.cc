@@ -213,7 +213,7 @@ TEST_F(MembershipTest, AZombieIsFencedAndNotifiedOnce) {
   beat("a", 0, 1);
   members.down("a", 0, 1, "killed", now);
   (void)members.take_messages();
-  EXPECT_FALSE(members.admit(origin("a", 1)));
+  EXPECT_FALSE(members.current_slot(origin("a", 1)));
   beat("a", 0, 1);
   beat("a", 0, 1);
   const auto sent = welcomes();
@@ -231,10 +231,10 @@ TEST_F(MembershipTest, TheNextIncarnationIsItselfAndItsPredecessorIsNot) {
   join("a", 0, 2);
   members.down("a", 0, 1, "killed", now);  // an old report
   EXPECT_TRUE(members.replicas()[0].up);
-  EXPECT_TRUE(members.admit(origin("a", 2)));
-  EXPECT_FALSE(members.admit(origin("a", 1)));
-  EXPECT_FALSE(members.admit(origin("a", 2, 6)));  // of another session
-  EXPECT_FALSE(members.admit(origin("z", 2)));
+  EXPECT_TRUE(members.current_slot(origin("a", 2)));
+  EXPECT_FALSE(members.current_slot(origin("a", 1)));
+  EXPECT_FALSE(members.current_slot(origin("a", 2, 6)));  // of another session
+  EXPECT_FALSE(members.current_slot(origin("z", 2)));
   EXPECT_EQ(members.counters().fenced, 2u);
   EXPECT_EQ(members.counters().unknown, 1u);
   beat("a", 0, 1, wire::StageState::kFailed);

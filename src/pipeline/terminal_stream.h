@@ -68,7 +68,7 @@ class TerminalStream {
 };
 
 // The answer to one request.
-struct Answer {
+struct AnswerStreams {
   std::map<std::size_t, TerminalStream> streams;  // by stage: its terminals
   StageSet open = 0;                              // the terminals that are not settled
   std::optional<RequestState> over;               // its end, which the coordinator has yet to take (Delivery)

@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "models/model.h"
-#include "runner/answers.h"
 #include "runner/batch_check.h"
+#include "runner/head_and_sampler.h"
 #include "runner/part.h"
 #include "runner/runner.h"
 
@@ -34,7 +34,7 @@ struct OutgoingPart {
 
 class ChainBatches {
  public:
-  ChainBatches(const RunnerFacts& facts, int32_t max_rows, Answers& answers)
+  ChainBatches(const RunnerFacts& facts, int32_t max_rows, HeadAndSampler& answers)
       : max_rows_(max_rows), answers_(answers), check_(facts) {}
 
   // A batch that is wrong, or names other weights than `version`, is finished with its error and has no parts.
@@ -90,7 +90,7 @@ class ChainBatches {
   void end_part();
 
   const int32_t max_rows_;
-  Answers& answers_;
+  HeadAndSampler& answers_;
   BatchCheck check_;
   std::deque<std::unique_ptr<Running>> batches_;
   std::deque<SentPart> parts_;

@@ -27,11 +27,11 @@
 #include <thread>
 
 #include "models/model.h"
-#include "runner/answers.h"
 #include "runner/chain_batches.h"
 #include "runner/chain_links.h"
 #include "runner/chain_metrics.h"
 #include "runner/chain_traces.h"
+#include "runner/head_and_sampler.h"
 #include "runner/layer_engine.h"
 #include "runner/page_tables.h"
 #include "runner/range_liveness.h"
@@ -137,7 +137,7 @@ class ChainRunner final : public Runner {
   bool stopping_ = false;
 
   // Compute thread.
-  Answers answers_;
+  HeadAndSampler answers_;
   ChainBatches batches_;
   const uint64_t first_epoch_ = 0;  // epochs of others begin elsewhere
   uint64_t epoch_ = 0;              // of the chain

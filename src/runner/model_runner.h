@@ -1,5 +1,5 @@
-// ModelRunner: the Runner of a model on one machine: a LayerEngine of all layers and the Answers behind it, on a thread
-// of its own.
+// ModelRunner: the Runner of a model on one machine: a LayerEngine of all layers and the HeadAndSampler behind it, on a
+// thread of its own.
 //
 // submit() queues a batch and wakes the compute thread, which checks it, fills in the tokens that the batch before it
 // sampled, takes it through the model in parts (runner/part.h), and hands the result to poll(). Only the rows that
@@ -18,8 +18,8 @@
 #include <thread>
 
 #include "models/model.h"
-#include "runner/answers.h"
 #include "runner/batch_check.h"
+#include "runner/head_and_sampler.h"
 #include "runner/layer_engine.h"
 #include "runner/model_reaper.h"
 #include "runner/part.h"
@@ -92,7 +92,7 @@ class ModelRunner final : public Runner {
   // Compute thread.
   const std::shared_ptr<RowSource> row_source_;  // null: there is none
   const std::unique_ptr<LayerEngine> engine_;
-  Answers answers_;
+  HeadAndSampler answers_;
   BatchCheck check_;
   Part part_;
   std::vector<float> summed_row_;

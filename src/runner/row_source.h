@@ -48,7 +48,7 @@ class RowSource {
   // Fills hidden.row(row) of each. All that they need is there: the scheduler plans no row before
   // (Scheduler::release_rows), and no row behind a token that was not taken().
   virtual void fill(std::span<const SourceRow> rows, kernels::Rows hidden, const Model& model, kernels::Ops& ops) = 0;
-  // At most kMaxLogitRows tokens of one batch (runner/answers.h).
+  // At most kMaxLogitRows tokens of one batch (runner/head_and_sampler.h).
   virtual void taken(std::span<DrawnToken> tokens, const Model& model, kernels::Ops& ops) = 0;
 };
 

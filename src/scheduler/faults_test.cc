@@ -79,7 +79,7 @@ TEST(Abort, StormsLeaveNothingBehind) {
   h.expect_clean_end();
 }
 
-TEST(Abort, FailAllEndsEverybodyOnce) {
+TEST(Abort, OfAllEndsEachOnce) {
   SchedulerOptions options;
   options.max_running_requests = 2;
   Harness h(kRoomy, options, endless());
@@ -87,12 +87,12 @@ TEST(Abort, FailAllEndsEverybodyOnce) {
   for (uint64_t id = 1; id <= 4; ++id) h.receive(Harness::request(id, prompt(4), 50));
   h.step();
   Scheduler::Deltas out;
-  h.scheduler.fail_all(error(StatusCode::kUnavailable, "the stage stops"), out);
+  h.scheduler.pause(InFlightPolicy::kAbort, out);
   ASSERT_EQ(out.size(), 4u);  // at once, those in flight too
   while (h.scheduler.step(0, out)) {
   }
   ASSERT_EQ(out.size(), 4u);
-  for (const wire::TokenDelta& delta : out) EXPECT_EQ(delta.finish->code, StatusCode::kUnavailable);
+  for (const wire::TokenDelta& delta : out) EXPECT_EQ(delta.finish->reason, wire::FinishReason::kAborted);
   EXPECT_EQ(h.scheduler.facts().pages_held, 0);
 }
 

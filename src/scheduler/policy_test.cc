@@ -357,7 +357,6 @@ TEST(Cost, AnOrderByMatchLooksAtSoManyOfALongQueue) {
     EXPECT_LE(h.scheduler.facts().look_ups - last, 2u * kOrderWindow);
     last = h.scheduler.facts().look_ups;
   }
-  h.scheduler.drain();
 }
 
 }  // namespace

@@ -124,15 +124,11 @@ void Requests::end_expired(int64_t now_us, Deltas& out) {
   }
 }
 
-void Requests::end_all(const Status& status, Deltas& out) { end_each(error_finish(status), out); }
-
-void Requests::abort_all(Deltas& out) { end_each(aborted_finish(), out); }
-
-void Requests::end_each(const wire::Finish& finish, Deltas& out) {
+void Requests::abort_all(Deltas& out) {
   std::vector<Sequence*> all;
   for (const auto& [id, sequence] : live_) all.push_back(sequence.get());
   std::ranges::sort(all, {}, &Sequence::arrival);
-  for (Sequence* sequence : all) end(*sequence, finish, out);
+  for (Sequence* sequence : all) end(*sequence, aborted_finish(), out);
 }
 
 void Requests::leave(Sequence& sequence) {

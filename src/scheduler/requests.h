@@ -62,7 +62,6 @@ class Requests {
   // Ends whose time was over at `now_us`.
   void end_expired(int64_t now_us, Deltas& out);
   // Ends all, in the order of arrival.
-  void end_all(const Status& status, Deltas& out);
   // Ends all with kAborted, in the order of arrival.
   void abort_all(Deltas& out);
   // A batch that names this ended one was settled: it goes with the last such batch.
@@ -74,7 +73,6 @@ class Requests {
 
  private:
   void release(Sequence& sequence);
-  void end_each(const wire::Finish& end, Deltas& out);
 
   const SchedulerOptions& options_;
   SequenceMemory& memory_;

@@ -44,9 +44,6 @@ void Scheduler::receive(wire::TokenizedRequest request, Deltas& out, PreparedPar
   }
   // What can never run comes before what cannot run now, so that a client does not retry in vain.
   if (const Status status = check_request(request, prepared, model_); !status.ok()) return reject(request, status, out);
-  if (draining_) {
-    return reject(request, error(StatusCode::kUnavailable, "the server is draining and takes no new requests"), out);
-  }
   if (!requests_.make_space(request.priority, out)) {
     return reject(
         request,
@@ -76,12 +73,10 @@ void Scheduler::accept(wire::TokenizedRequest request, PreparedParts prepared, B
                                 options_.now_us() - before.waited_us, options_, model_.vocab_size);
   sequence->transferred = before.transferred_tokens;
   sequence->transfer = std::move(before.transfer);
-  const wire::SamplingParams& sampling = sequence->sampling;
   wire::TokenDelta& accepted = out.emplace_back();
   accepted.id = sequence->id;
-  accepted.start = wire::DetokenizeStart{
-      sampling.stop,   sampling.skip_special_tokens, sampling.include_stop_str_in_output, sampling.stop_regex, false,
-      sampling.parsing};
+  // Whether it continues text the worker knows, which has the tokenizer.
+  accepted.start = wire::detokenize_start(sequence->sampling, false);
   accepted.usage = sequence->usage();
   accepted.usage.transfer = sequence->transfer;
   ++counters_.accepted;
@@ -92,12 +87,14 @@ void Scheduler::abort(ReqId id, Deltas& out) {
   if (Sequence* live = requests_.find(id)) requests_.end(*live, aborted_finish(), out);
 }
 
+void Scheduler::stop(ReqId id, Deltas& out) {
+  if (Sequence* live = requests_.find(id)) requests_.end(*live, {.reason = wire::FinishReason::kStop}, out);
+}
+
 void Scheduler::release_rows(ReqId id, int32_t rows) {
   Sequence* sequence = requests_.find(id);
   if (sequence != nullptr && sequence->row_state) sequence->row_limit = std::max(sequence->row_limit, rows);
 }
-
-void Scheduler::fail_all(const Status& status, Deltas& out) { requests_.end_all(status, out); }
 
 bool Scheduler::step(int poll_timeout_ms, Deltas& out) {
   if (requests_.has_deadlines()) requests_.end_expired(options_.now_us(), out);

@@ -46,7 +46,7 @@
 
 namespace millrace {
 
-// Of a request that waited for pages of another server.
+// What a request did before the scheduler had it.
 struct BeforeAcceptance {
   int64_t waited_us = 0;           // its time limits count from so long ago
   int32_t transferred_tokens = 0;  // that came for it
@@ -63,7 +63,7 @@ class Scheduler {
   static Status validate(const SchedulerOptions& options) { return millrace::validate(options); }
 
   // Accepts (a delta with `start`) or rejects (a delta with finish kError): kResourceExhausted when the queue is full,
-  // kUnavailable when draining, kInvalidArgument for a request that can never run (both numbers in the message). With
+  // kInvalidArgument for a request that can never run (both numbers in the message). With
   // the priority policy a full queue drops its worst waiting request (kUnavailable) for a strictly better one.
   // An id that is live is a fault of the sender: one finish kError (kConflict) ends that id, and neither runs on.
   // `prepared`: what was made of the request before it came here. `before`: what the request has behind it.
@@ -72,16 +72,12 @@ class Scheduler {
   // Ends the request with finish kAborted, at once. Its pages stay until the last batch in flight that names them was
   // polled. Idempotent; unknown ids are ignored.
   void abort(ReqId id, Deltas& out);
+  // The same with finish kStop: its text met a stop that the scheduler does not see.
+  void stop(ReqId id, Deltas& out);
 
   // Of a request whose rows come from a RowSource (PreparedParts::row_state): the rows before position `rows` can be
   // computed from now on, and no fewer than before. None can at first. Unknown ids are ignored.
   void release_rows(ReqId id, int32_t rows);
-
-  // Ends every request with kError and `status`, in the same way.
-  void fail_all(const Status& status, Deltas& out);
-
-  // From now on every new request is rejected with kUnavailable; what was accepted runs to its end.
-  void drain() { draining_ = true; }
 
   // Ends whose time is over, submits batches while fewer are in flight than may be, there is work and it is time to
   // plan it, then waits up to `poll_timeout_ms` for the oldest one, or for that time, and settles what came. True:
@@ -157,7 +153,6 @@ class Scheduler {
   BatchPlanner planner_;
   Settlement settlement_;
   uint64_t next_arrival_ = 0;
-  bool draining_ = false;
   bool paused_ = false;
   bool retract_when_drained_ = false;   // paused so
   std::optional<WeightSwitch> switch_;  // that has not happened yet

@@ -86,18 +86,6 @@ TEST(Receive, ALiveIdThatComesAgainEndsOnceForBoth) {
   h.expect_clean_end();
 }
 
-TEST(Receive, DrainingRefusesTheNewAndFinishesTheOld) {
-  Harness h(kRoomy, {}, endless());
-  h.receive(Harness::request(1, prompt(4), 5));
-  h.step();
-  h.scheduler.drain();
-  h.receive(Harness::request(2, prompt(4), 5));
-  rejection(h, 2, StatusCode::kUnavailable);
-  h.run();
-  EXPECT_EQ(h.outcomes.at(1).tokens.size(), 5u);
-  h.expect_clean_end();
-}
-
 TEST(Options, AreValidatedWithNameAndValue) {
   EXPECT_TRUE(Scheduler::validate({}).ok());
   SchedulerOptions options;

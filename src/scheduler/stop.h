@@ -2,8 +2,8 @@
 //   1. stop_token_ids            -> kStop, matched_token (ignore_eos does not touch these)
 //   2. the model's end tokens, unless ignore_eos  -> kStop, matched_token
 //   3. max_tokens generated, or the context is full -> kLength
-// So a stop token that is also the last permitted one is a stop. (An abort comes before all of them; stop strings are
-// the detokenizer's.)
+// So a stop token that is also the last permitted one is a stop. (An abort comes before all of them; so do stop
+// strings, which the worker `generate` finds in the text, stages/generating/token_text.h.)
 //
 // Thread safety: a free function.
 #pragma once

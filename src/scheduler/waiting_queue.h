@@ -61,8 +61,8 @@ class WaitingQueue {
   Sequence* worst() const;
 
   // Offers the requests to `admit` in their order until it says kStop or the bounds above end the pass. Admitted ones
-  // leave the queue. `admit` must not touch the queue. `look` brings Sequence::matched up to date; it is called for
-  // policies that look at the cache only.
+  // leave the queue. `admit` must not touch the queue. `look` brings Sequence::look.matched up to date; it is called
+  // for policies that look at the cache only.
   using Admit = std::function<Admission(Sequence&)>;
   using Look = std::function<void(Sequence&)>;
   void offer(const Admit& admit, const Look& look = {});

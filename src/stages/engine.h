@@ -5,9 +5,9 @@
 // (stages/text_answer.h). A request that is refused (a bad template, a prompt over the context, a full queue) gets only
 // the finish, with FinishReason::kError, a code and a message, so the api can still answer with a real HTTP status.
 //
-// Owner: in the server app/instance.h. Thread safety: all functions may be called from any thread. An answer is called
-// by one thread at a time, in order, perhaps from inside submit() where a request is refused. It must not call back
-// into the engine. After abort() returns, one delta that was already under way may still arrive.
+// Owner: in the server app/text_service.h. Thread safety: all functions may be called from any thread. An answer is
+// called by one thread at a time, in order, perhaps from inside submit() where a request is refused. Of all these
+// functions it may call abort() alone. After abort() returns, one delta that was already under way may still arrive.
 #pragma once
 
 #include <array>
@@ -114,9 +114,9 @@ class Engine {
   virtual void abort(ReqId id) = 0;
   // Ends the request with the event of a finish kAborted: for an abort that another than its client asks for.
   virtual void cancel(ReqId id) = 0;
-  // An admin command to every scheduler; `done` is called once, on another thread, with one reply of each. A scheduler
-  // that does not answer within timeout_ms gives a reply with kDeadline; one that is not up, kUnavailable. Before those
-  // of the schedulers stands the coordinator's where it refused the command, and of profiles always: when one ends, its
+  // An admin command to every stage; `done` is called once, on another thread, with one reply of each. A stage that
+  // does not answer within timeout_ms gives a reply with kDeadline; one that is not up, kUnavailable. Before those of
+  // the stages stands the coordinator's where it refused the command, and of profiles always: when one ends, its
   // message is the path of the trace.
   virtual void admin(wire::AdminAction action, int64_t timeout_ms,
                      std::function<void(std::vector<wire::AdminReply>)> done) = 0;

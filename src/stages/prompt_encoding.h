@@ -2,7 +2,8 @@
 // queued; those that come while it is queued or runs wait for the same job, and those that come later find the ids. So
 // the prompt is encoded once at most, and its requests get their ids in the order in which they came.
 //
-// Thread safety: all functions from any thread. At any time at most one job of a prompt is queued or runs.
+// Owner: its SharedPrompt (stages/prompt.h), and the jobs that run. Thread safety: all functions from any thread. At
+// any time at most one job of a prompt is queued or runs.
 #pragma once
 
 #include <cstdint>

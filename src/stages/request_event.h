@@ -1,5 +1,5 @@
-// RequestEvent: what a pipeline reports of one request, in order: accepted, then texts and values of its answer, then
-// exactly one end. A request that is refused gets only its end.
+// RequestEvent: what a pipeline reports of one request, in order: texts and values of its answer, then exactly one
+// end. A request that is refused gets only its end.
 //
 // Thread safety: values.
 #pragma once
@@ -22,7 +22,6 @@ inline constexpr const char* kTextModality = "text";
 enum class RequestState : uint8_t { kPending = 0, kRunning = 1, kCompleted = 2, kFailed = 3, kAborted = 4 };
 
 struct RequestEvent {
-  struct Accepted {};  // it has left for its entry stage
   struct ValueChunk {
     std::string modality;
     Value value;
@@ -33,7 +32,7 @@ struct RequestEvent {
     Value result;   // of the one terminal, or a map of theirs by name
   };
 
-  using Body = std::variant<Accepted, wire::TextDelta, ValueChunk, End>;
+  using Body = std::variant<wire::TextDelta, ValueChunk, End>;
 
   ReqId id;
   std::string_view stage;  // of a text or a value: the terminal's name, the spec's
@@ -48,7 +47,7 @@ struct RequestEvent {
 };
 
 // kFull: the client takes no more now, and the event was not taken; the sink gets it again later, and meanwhile the
-// stages that make the answer wait. Accepted, and an end that is an error, count as taken whatever the answer.
+// stages that make the answer wait. An end that is an error counts as taken whatever the answer.
 enum class SinkAnswer : uint8_t { kTaken, kFull };
 using RequestSink = std::function<SinkAnswer(RequestEvent& event)>;
 

@@ -48,7 +48,7 @@ void StageLoop::handle(wire::Message message, int64_t now_ms) {
   if (ended_) return;
   check_lease();
   dispatch(std::move(message));
-  settle();
+  run_rounds();
 }
 
 int64_t StageLoop::tick(int64_t now_ms) {
@@ -59,20 +59,20 @@ int64_t StageLoop::tick(int64_t now_ms) {
   check_lease();
   send_membership();
   const int64_t worker_ms = p.context.env.worker->run(p.context.now_ms);
-  settle();
+  run_rounds();
   // After the outputs: a request whose result is here in time does not fail.
   p.ends.fail_overdue();
   p.requests.tombstones().expire(p.context.now_ms);
   p.gate.expire();
   if (p.context.now_ms >= p.context.retry_ms) retry();
   p.acks.tick();
-  settle();
+  run_rounds();
   // Notices first: they join the batch to the coordinator, which flush() sends.
   p.notices.flush();
   flush();
   check_drain();
   if (ended_) return kNoWake;
-  if (p.context.more_to_settle || worker_ms <= p.context.now_ms) return p.context.now_ms;
+  if (p.context.more_to_do || worker_ms <= p.context.now_ms) return p.context.now_ms;
   return std::max(std::min(worker_ms, next_due_ms()), p.context.now_ms + 1);
 }
 
@@ -84,13 +84,13 @@ int64_t StageLoop::next_due_ms() const {
                    deadline_ms == kNoWake ? kNoWake : deadline_ms + loop::kDeadlineGraceMs});
 }
 
-// Takes what the relays and the worker have, and what follows from it; after kMaxSettleRounds the rest is left to the
+// Takes what the relays and the worker have, and what follows from it; after kMaxRoundsPerStep the rest is left to the
 // next step.
-void StageLoop::settle() {
+void StageLoop::run_rounds() {
   loop::StageLoopParts& p = *parts_;
-  p.context.more_to_settle = true;
-  for (int round = 0; round < loop::kMaxSettleRounds && p.context.more_to_settle; ++round) {
-    p.context.more_to_settle = false;
+  p.context.more_to_do = true;
+  for (int round = 0; round < loop::kMaxRoundsPerStep && p.context.more_to_do; ++round) {
+    p.context.more_to_do = false;
     take_relay_ends();
     take_outputs();
     p.ends.sweep();
@@ -107,7 +107,7 @@ void StageLoop::take_relay_ends() {
   p.call_ends.clear();
   p.calls.collect(p.call_ends);
   if (p.call_ends.empty()) return;
-  p.context.more_to_settle = true;
+  p.context.more_to_do = true;
   for (loop::CallEnd& end : p.call_ends) {
     if (end.purpose.kind == loop::CallPurpose::Kind::kDrain) {
       p.fetches.drain_ended();
@@ -131,7 +131,7 @@ void StageLoop::take_outputs() {
   using Kind = loop::WorkOutput::Kind;
   p.context.env.worker->collect(p.outputs);
   if (p.outputs.empty()) return;
-  p.context.more_to_settle = true;
+  p.context.more_to_do = true;
   if (p.work.waiting_requests() > 0) p.context.retry_by(p.context.now_ms);
   for (loop::WorkOutput& output : p.outputs) {
     // Outputs for requests that are gone find nothing: the worker may not know of the end yet.
@@ -141,7 +141,7 @@ void StageLoop::take_outputs() {
       p.notices.reply(output.reply->command, output.reply->text, output.reply->weights);
     } else if (loop::LoopRequest* request = p.requests.find(output.id)) {
       const bool is_chunk = output.kind == Kind::kChunk;
-      check(output.id, is_chunk ? p.router.send(*request, output) : p.router.end(*request, output));
+      check(output.id, is_chunk ? p.router.route(*request, output) : p.router.end(*request, output));
     }
   }
   p.outputs.clear();
@@ -182,7 +182,7 @@ void StageLoop::retry() {
 // At the end of a step: all that it has made leaves, and what follows from that.
 void StageLoop::flush() {
   loop::StageLoopParts& p = *parts_;
-  for (int round = 0; round < loop::kMaxSettleRounds; ++round) {
+  for (int round = 0; round < loop::kMaxRoundsPerStep; ++round) {
     p.outgoing.flush();
     take_sent();
     if (p.outgoing.any_held()) p.context.retry_soon();
@@ -190,7 +190,7 @@ void StageLoop::flush() {
     p.ends.sweep();
     if (!more) return;
   }
-  p.context.more_to_settle = true;
+  p.context.more_to_do = true;
 }
 
 // ---- the end

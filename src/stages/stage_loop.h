@@ -84,7 +84,7 @@ class StageLoop {
   bool send_heartbeat();
 
   // stage_loop.cc
-  void settle();
+  void run_rounds();
   Status take_relay_end(loop::LoopRequest& request, loop::CallEnd& end);
   void take_relay_ends();
   void take_outputs();

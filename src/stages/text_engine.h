@@ -1,8 +1,8 @@
 // TextEngine: the Engine of a pipeline whose entry stage generates and whose terminal makes text of the tokens.
 //
 // Way of a request: submit() -> accepted by the pipeline, which keeps its deadline and its one end -> tokenizer stage
-// -> begin() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage -> the
-// request's answer. It keeps no table of its own: what is live, the pipeline knows.
+// -> set_prompt() with the ids and what is known for its placement -> token deltas and text deltas, stage by stage ->
+// the request's answer. It keeps no table of its own: what is live, the pipeline knows.
 //
 // Owner: app/. Both references must outlive it. Thread safety: everything from any thread, as in stages/engine.h.
 #pragma once

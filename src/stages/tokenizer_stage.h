@@ -1,4 +1,4 @@
-// The tokenizer stage: prompts to ids on threads of its own, so that one huge prompt holds up neither the HTTP thread
+// The tokenizer stage: prompts to ids on threads of its own, so that one huge prompt holds up neither the io thread
 // nor the prompts behind it.
 //
 // It lives in the coordinator's process and takes its work by reference (prompt_encoder.h). Jobs begin in the order of
@@ -8,7 +8,8 @@
 // then. (For a stage that never ran, the destructor calls them.) A request that ended while it was queued is not
 // encoded.
 //
-// Thread safety: post() from any thread; run() once, on the stage's thread, which is one of the `threads`.
+// Owner: app/text_service.h. Thread safety: post() from any thread; run() once, on the stage's thread, which is one of
+// the `threads`.
 #pragma once
 
 #include <atomic>

@@ -49,12 +49,12 @@ struct GrammarSource {
 
 // How the tokens of one request are drawn and when it stops. Validated by the api before it goes on the wire.
 struct SamplingParams {
-  int32_t max_tokens = 0;    // new tokens at most; the tokenizer stage has resolved "to the end of the context"
+  int32_t max_tokens = 0;    // new tokens at most; "to the end of the context" is resolved
   double temperature = 1.0;  // 0 = greedy
   double top_p = 1.0;        // (0, 1]
   double min_p = 0.0;        // [0, 1]
   int32_t top_k = -1;        // -1 = all
-  uint64_t seed = 0;         // always set: the coordinator draws one where the client gave none
+  uint64_t seed = 0;         // always set: the api draws one where the client gave none
   std::vector<std::string> stop;
   std::vector<int32_t> stop_token_ids;  // the model's end tokens are not in here: the scheduler knows them
   bool ignore_eos = false;              // the model's end tokens do not stop; stop_token_ids still do
@@ -199,6 +199,15 @@ struct DetokenizeStart {
     v(6, parsing);
   }
 };
+
+inline DetokenizeStart detokenize_start(const SamplingParams& sampling, bool continues_text) {
+  return {.stop = sampling.stop,
+          .skip_special_tokens = sampling.skip_special_tokens,
+          .include_stop_str_in_output = sampling.include_stop_str_in_output,
+          .stop_regex = sampling.stop_regex,
+          .continues_text = continues_text,
+          .parsing = sampling.parsing};
+}
 
 // An event of one request. The first one (accepted) has `start` and no tokens: the request was admitted to the
 // queue. A stop or end token is not in `tokens`; it is in finish.matched_token, and usage.completion_tokens counts it.

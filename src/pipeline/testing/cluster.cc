@@ -75,8 +75,8 @@ class SaboteursOutbox : public Outbox {
 struct Caller {
   ToyRequest request;
   ReqId id;
-  int accepted = 0, ends = 0;
-  bool probe = false;
+  int ends = 0;
+  bool probe = false, refused = false;
   int64_t reads_from_ms = 0;
   ToyAnswer want;
   std::map<std::string, std::size_t> chunks;  // received
@@ -253,6 +253,7 @@ class Run {
     const auto sink = [this, &caller](RequestEvent& event) { return on_event(caller, event); };
     const auto opened = world_.boss->open(r.inputs(), options, sink, world_.now);
     caller.id = opened.id;
+    caller.refused = opened.refused;
     world_.record("submit {} ({} chunks, blob {})", caller.id.value, r.chunks, r.blob);
     if (opened.inputs_to) copy_inputs(caller, *opened.inputs_to, in_storm_ && dice.chance(0.3));
   }
@@ -284,7 +285,6 @@ class Run {
   SinkAnswer on_event(Caller& caller, RequestEvent& event) {
     if (caller.ends > 0) fault("request {}: event after its end", event.id.value);
     const RequestEvent::End* const end = event.end();
-    if (!end && !event.is_chunk()) ++caller.accepted;
     if (event.is_chunk()) {
       if (world_.now < caller.reads_from_ms) return SinkAnswer::kFull;
       check_chunk(caller, event);
@@ -320,13 +320,12 @@ class Run {
   void check(const Caller& caller) {
     ClusterReport& report = world_.report;
     if (caller.ends != 1) fault("request {}: {} ends", caller.id.value, caller.ends);
-    if (caller.accepted > 1) fault("request {}: accepted {} times", caller.id.value, caller.accepted);
     if (caller.probe && !caller.status.ok()) {
       fault("request {} in calm weather: {}", caller.id.value, caller.status.to_string());
     }
     if (caller.state == RequestState::kCompleted) ++report.completed;
     if (caller.state == RequestState::kAborted) ++report.aborted;
-    if (caller.state == RequestState::kFailed) ++(caller.accepted > 0 ? report.failed : report.refused);
+    if (caller.state == RequestState::kFailed) ++(caller.refused ? report.refused : report.failed);
     for (const uint64_t part :
          {caller.id.value, static_cast<uint64_t>(caller.state), hash_name(caller.status.message())}) {
       report.hash = mix_bits(report.hash ^ part);

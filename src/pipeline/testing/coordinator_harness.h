@@ -93,7 +93,6 @@ inline wire::Payload through_relay(const std::string& descriptor) {
 
 struct Client {
   std::vector<RequestEvent> chunks;
-  int accepted = 0;
   int ends = 0;
   RequestEvent::End end;
   bool full = false;
@@ -103,10 +102,8 @@ struct Client {
       EXPECT_EQ(ends, 0) << "event after the end";
       if (event.is_chunk()) {
         chunks.push_back(std::move(event));
-      } else if (event.end()) {
-        ++ends, end = std::get<RequestEvent::End>(std::move(event.body));
       } else {
-        ++accepted;
+        ++ends, end = std::get<RequestEvent::End>(std::move(event.body));
       }
       return SinkAnswer::kTaken;
     };
@@ -177,8 +174,10 @@ class CoordinatorHarness : public ::testing::Test, public CoordinatorEnv {
     }
   }
 
-  ReqId submit(Client& client, SubmitOptions options = {}) {
-    return core->submit(Value("input"), std::move(options), client.sink(), now);
+  ReqId submit(Client& client, SubmitOptions options = {}, const Value& inputs = Value("input")) {
+    const Coordinator::Opened opened = core->open(inputs, std::move(options), client.sink(), now);
+    if (opened.inputs_to) core->start(opened.id, payloads.give(opened.id, inputs, *opened.inputs_to), now);
+    return opened.id;
   }
   static wire::Origin from(const std::string& stage, uint32_t replica = 0, uint64_t incarnation = 1) {
     return {.session = kSession, .stage = stage, .replica = replica, .incarnation = incarnation};

@@ -433,7 +433,7 @@ class FakeRunner : public Runner {
     result.tokens.push_back(std::move(answer));
   }
 
-  // As Answers: what needs logits is not looked ahead of, and nothing behind an end.
+  // As HeadAndSampler: what needs logits is not looked ahead of, and nothing behind an end.
   void look_ahead(const SequenceStep& step, SampledToken& answer) const {
     if (!step.sampling.grammar || !step.sampling.banned.empty() || step.sampling.top_logprobs >= 0) return;
     for (int32_t token = answer.token; token != model.eos_token;) {

@@ -1,4 +1,6 @@
 // detokenize: token deltas to text deltas, or the ids of a payload to their text.
+//
+// Thread safety: none: its stage loop's thread.
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -25,7 +27,7 @@ class DetokenizeWorker : public Worker {
   }
 
   void chunks_done(ReqId id, const std::string&, Emit& emit) override {
-    RequestState& state = states_[id];
+    DetokenizeState& state = states_[id];
     state.streamed = state.done = true;
     report(id, conclude(id, state, emit), emit);
   }
@@ -48,7 +50,7 @@ class DetokenizeWorker : public Worker {
   }
 
  private:
-  struct RequestState {
+  struct DetokenizeState {
     std::optional<TokenText> text;
     std::optional<ParsedText> parsed;  // where the client gets events instead of text
     std::string all;                   // the text so far
@@ -64,7 +66,7 @@ class DetokenizeWorker : public Worker {
     if (!status.ok()) emit.fail(id, status);
   }
 
-  Status handle(ReqId id, RequestState& state, wire::TokenDelta& delta, Emit& emit) {
+  Status handle(ReqId id, DetokenizeState& state, wire::TokenDelta& delta, Emit& emit) {
     ++deltas_;
     state.streamed = true;
     state.received += static_cast<int64_t>(delta.tokens.size());
@@ -85,7 +87,7 @@ class DetokenizeWorker : public Worker {
     return ok_status();
   }
 
-  Status begin(RequestState& state, const wire::DetokenizeStart& start) {
+  Status begin(DetokenizeState& state, const wire::DetokenizeStart& start) {
     ASSIGN_OR_RETURN(state.text, TokenText::create(tokenizer_, start));
     if (start.parsing && to_client_) state.parsed.emplace(*start.parsing, *tokenizer_);
     return ok_status();
@@ -93,7 +95,7 @@ class DetokenizeWorker : public Worker {
 
   // The text of the delta's tokens. Where it is parsed, id by id, so that what is counted does not depend on the
   // deltas.
-  static TokenText::Chunk text_of(RequestState& state, const wire::TokenDelta& delta, OutputEvents& events) {
+  static TokenText::Chunk text_of(DetokenizeState& state, const wire::TokenDelta& delta, OutputEvents& events) {
     const bool last = delta.finish.has_value();
     if (!state.parsed) return state.text->push(delta.tokens, last);
     TokenText::Chunk all;
@@ -114,7 +116,7 @@ class DetokenizeWorker : public Worker {
   }
 
   // Adds the text of the delta's tokens, and the end where there is one.
-  Status translate(RequestState& state, wire::TokenDelta& delta, wire::TextDelta& out) {
+  Status translate(DetokenizeState& state, wire::TokenDelta& delta, wire::TextDelta& out) {
     TokenText::Chunk chunk = text_of(state, delta, out.events);
     if (chunk.finish && chunk.finish->reason == wire::FinishReason::kError) {
       return Status(chunk.finish->code, chunk.finish->message);
@@ -143,7 +145,7 @@ class DetokenizeWorker : public Worker {
   }
 
   // What was held goes before `out`, in it where the weights are the same.
-  void join_held(ReqId id, RequestState& state, wire::TextDelta& out, Emit& emit) {
+  void join_held(ReqId id, DetokenizeState& state, wire::TextDelta& out, Emit& emit) {
     if (state.held.tokens.empty()) return;
     wire::TextDelta held = std::exchange(state.held, {});
     if (out.weight_version != held.weight_version && out.weight_version != 0) {
@@ -164,7 +166,7 @@ class DetokenizeWorker : public Worker {
     emit.chunk(id, std::move(out));
   }
 
-  Status payload_came(ReqId id, RequestState& state, Value payload, Emit& emit) {
+  Status payload_came(ReqId id, DetokenizeState& state, Value payload, Emit& emit) {
     state.payload = std::move(payload);
     if (state.payload->is<ValueMap>()) {
       RETURN_IF_ERROR(ids_of(*state.payload).status());
@@ -176,7 +178,7 @@ class DetokenizeWorker : public Worker {
     return conclude(id, state, emit);
   }
 
-  Status translate_all(ReqId id, RequestState& state, Emit& emit) {
+  Status translate_all(ReqId id, DetokenizeState& state, Emit& emit) {
     ASSIGN_OR_RETURN(wire::DetokenizeStart start, read_detokenize_options(*state.payload));
     wire::TokenDelta delta{.id = id, .start = std::move(start)};
     ASSIGN_OR_RETURN(delta.tokens, ids_of(*state.payload));
@@ -187,7 +189,7 @@ class DetokenizeWorker : public Worker {
     return conclude(id, state, emit);
   }
 
-  Status conclude(ReqId id, RequestState& state, Emit& emit) {
+  Status conclude(ReqId id, DetokenizeState& state, Emit& emit) {
     if (!state.done || !state.payload) return ok_status();
     if (!state.payload->is<ValueMap>()) {
       emit.result(id, Value());  // the deltas carried all
@@ -207,7 +209,7 @@ class DetokenizeWorker : public Worker {
   const uint64_t text_checksum_;
   const bool to_client_;
   const bool streams_;
-  std::unordered_map<ReqId, RequestState> states_;
+  std::unordered_map<ReqId, DetokenizeState> states_;
   uint64_t deltas_ = 0, tokens_ = 0, text_stops_ = 0;
 };
 

@@ -1,6 +1,6 @@
 // generate: a GeneratingEngine as the worker of a stage. Owner: its WorkerHost; all state is the loop's thread's, but
 // for the two atomics of pulse(). A request passes: begin() -> preparing_ (grammar, media) -> pages_ (cached KV of
-// others) -> receive_now() -> states_ (the scheduler has it; beside it in held_ while its receiver is behind) ->
+// others) -> give_to_scheduler() -> states_ (the scheduler has it; beside it in held_ while its receiver is behind) ->
 // finish() or drop().
 #include <algorithm>
 #include <atomic>
@@ -13,11 +13,11 @@
 #include "base/clock.h"
 #include "stages/generating/delta_list.h"
 #include "stages/generating/embedding.h"
+#include "stages/generating/generate_state.h"
 #include "stages/generating/lengths.h"
 #include "stages/generating/preparing_requests.h"
 #include "stages/generating/prompt_pages.h"
 #include "stages/generating/range_spans.h"
-#include "stages/generating/request_state.h"
 #include "stages/generating/speech_inputs.h"
 #include "stages/generating/token_values.h"
 #include "stages/generating/weight_commands.h"
@@ -79,7 +79,7 @@ class GenerateWorker : public Worker {
 
   void start(ReqId id, Value payload, Emit& emit) override {
     fresh_ = true;
-    if (Status status = receive(id, payload, emit); !status.ok()) refuse(id, status, emit);
+    if (Status status = begin_payload(id, payload, emit); !status.ok()) refuse(id, status, emit);
   }
 
   void generate(ReqId id, wire::TokenizedRequest request, Emit& emit) override {
@@ -99,7 +99,9 @@ class GenerateWorker : public Worker {
     speech_.drop(id);
     range_spans_.end(id, engine_->runner());
     // A request is in preparing_, in pages_ or in states_; which one is not recorded, and each lookup is cheap.
-    if (states_.erase(id) != 0) abort_in_engine(id);
+    if (states_.erase(id) == 0) return;
+    Deltas ignored;
+    engine_->scheduler().abort(id, ignored);
   }
 
   void on_lease_lost() override { engine_->scheduler().resume(); }
@@ -151,7 +153,7 @@ class GenerateWorker : public Worker {
     // After the step has settled: the pages of these requests are in the cache now, and the next plan finds them.
     bool received = false;
     for (PromptPages::Begun& begun : pages_->step(now_ms)) {
-      receive_now(std::move(begun), emit);
+      give_to_scheduler(std::move(begun), emit);
       received = true;
     }
     emit_held(emit);
@@ -221,7 +223,7 @@ class GenerateWorker : public Worker {
     emit.fail(id, status);
   }
 
-  Status receive(ReqId id, const Value& payload, Emit& emit) {
+  Status begin_payload(ReqId id, const Value& payload, Emit& emit) {
     wire::TokenizedRequest request{.id = id};
     request.traceparent = std::exchange(traceparent_, {});
     ASSIGN_OR_RETURN(request.prompt, ids_of(payload));
@@ -238,12 +240,8 @@ class GenerateWorker : public Worker {
 
   Status begin(wire::TokenizedRequest request, GenerateState state, Emit& emit) {
     const wire::SamplingParams& sampling = request.sampling;
-    const wire::DetokenizeStart text{sampling.stop,
-                                     sampling.skip_special_tokens,
-                                     sampling.include_stop_str_in_output,
-                                     sampling.stop_regex,
-                                     has_text(request.prompt, sampling.skip_special_tokens),
-                                     sampling.parsing};
+    const wire::DetokenizeStart text =
+        wire::detokenize_start(sampling, has_text(request.prompt, sampling.skip_special_tokens));
     state.continues_text = text.continues_text;
     // Typed requests have these in their first delta.
     if (!state.typed) state.options = detokenize_options(text);
@@ -291,10 +289,10 @@ class GenerateWorker : public Worker {
     const ReqId id = next.request.id;
     auto begun = pages_->begin(std::move(next), monotonic_ms());
     if (!begun.ok()) return refuse(id, begun.status(), emit);
-    if (*begun) receive_now(std::move(**begun), emit);
+    if (*begun) give_to_scheduler(std::move(**begun), emit);
   }
 
-  void receive_now(PromptPages::Begun begun, Emit& emit) {
+  void give_to_scheduler(PromptPages::Begun begun, Emit& emit) {
     PreparingState& next = begun.request;
     if (!begun.status.ok()) return refuse(next.request.id, begun.status, emit);
     // The wait before the scheduler knew it counts for the request's deadline and its metrics.
@@ -333,7 +331,7 @@ class GenerateWorker : public Worker {
 
   void emit_delta(GenerateState& state, wire::TokenDelta& delta, Emit& emit) {
     // The delta has its finish by now; the scheduler's own end of the request is not reported any more.
-    if (state.stops && end_by_text(*state.stops, delta)) abort_in_engine(delta.id);
+    if (state.stops && end_by_text(*state.stops, delta)) stop_in_scheduler(delta.id);
     if (!state.typed) state.ids.insert(state.ids.end(), delta.tokens.begin(), delta.tokens.end());
     // Also of a request that is held: finish() sends what waits with it.
     if (delta.finish) return finish(state, delta, emit);
@@ -350,9 +348,9 @@ class GenerateWorker : public Worker {
     }
   }
 
-  void abort_in_engine(ReqId id) {
+  void stop_in_scheduler(ReqId id) {
     Deltas ignored;
-    engine_->scheduler().abort(id, ignored);
+    engine_->scheduler().stop(id, ignored);
   }
 
   void emit_tokens(ReqId id, wire::TokenDelta delta, Emit& emit) {

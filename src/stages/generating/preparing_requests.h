@@ -10,8 +10,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "stages/generating/generate_state.h"
 #include "stages/generating/grammar_compiler.h"
-#include "stages/generating/request_state.h"
 #include "stages/media/media_encoder.h"
 
 namespace millrace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "scheduler/scheduler.h"
-#include "stages/generating/request_state.h"
+#include "stages/generating/generate_state.h"
 #include "stages/kv_disk/saved_prefixes.h"
 #include "stages/transfer/transfer_service.h"
 

@@ -39,11 +39,11 @@ struct LoopContext {
   StageLoopCounters counters;
   AddressBook book;
   bool is_member = false;
-  bool is_draining = false;     // no new request
-  uint64_t session = 0;         // of the coordinator that the loop is a member of, or was last
-  int64_t now_ms = 0;           // of this step
-  int64_t retry_ms = kNoWake;   // when what was refused is tried again
-  bool more_to_settle = false;  // this step has made work for one more round
+  bool is_draining = false;    // no new request
+  uint64_t session = 0;        // of the coordinator that the loop is a member of, or was last
+  int64_t now_ms = 0;          // of this step
+  int64_t retry_ms = kNoWake;  // when what was refused is tried again
+  bool more_to_do = false;     // this step has made work for one more round
 
   const std::string& stage() const { return config.self.stage; }
   void retry_by(int64_t time_ms) { retry_ms = std::min(retry_ms, time_ms); }

@@ -159,7 +159,7 @@ Status EdgeSender::later(OutEdge& edge, const Status& refusal) {
 
 // For a while it is waited for.
 Status EdgeSender::absent(OutEdge& edge, const std::string& what) {
-  // Since the first refusal; on_result() resets it when a batch has left.
+  // Since the first refusal; on_sent() resets it when a batch has left.
   if (!edge.absent_since_ms) edge.absent_since_ms = context_.now_ms;
   const int64_t absent_ms = context_.now_ms - *edge.absent_since_ms;
   if (absent_ms < kPeerWaitMs) return Status(StatusCode::kResourceExhausted, what);

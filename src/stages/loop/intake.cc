@@ -19,7 +19,7 @@ Status Intake::on_submit(wire::Submit message) {
     ++context_.counters.repeated;
     return ok_status();
   }
-  LoopRequest* request = admit(message.id, {.terminals = std::move(message.terminals),
+  LoopRequest* request = begin(message.id, {.terminals = std::move(message.terminals),
                                             .timeout_ms = message.timeout_ms,
                                             .route = std::move(message.route),
                                             .traceparent = std::move(message.traceparent)});
@@ -45,7 +45,7 @@ Status Intake::on_chunk(const wire::Origin& from, wire::Chunk& chunk) {
       return on_late_chunk(ended->how, from, chunk), ok_status();
     }
     // Without an opening an earlier chunk is lost, and the request fails below.
-    request = admit(chunk.id, std::move(chunk.opening).value_or(wire::Opening{}));
+    request = begin(chunk.id, std::move(chunk.opening).value_or(wire::Opening{}));
   }
   return request ? on_chunk_of(*request, from, chunk) : ok_status();
 }
@@ -83,7 +83,7 @@ Status Intake::retry(LoopRequest& request, Fetches::Waiting get) {
   return streams_.fetch(request, std::move(get.purpose), std::move(get.payload));
 }
 
-Status Intake::may_admit(int64_t limit_ms) const {
+Status Intake::check_begin(int64_t limit_ms) const {
   // The time left travels as a duration, as hosts share no clock; below 0 it was over when the message left.
   if (limit_ms < 0) return error(StatusCode::kDeadline, "the request came {} ms too late", -limit_ms);
   const auto most = static_cast<std::size_t>(std::max(context_.config.spec.resources.max_requests, 1));
@@ -95,10 +95,10 @@ Status Intake::may_admit(int64_t limit_ms) const {
   return ok_status();
 }
 
-LoopRequest* Intake::admit(ReqId id, wire::Opening opening) {
+LoopRequest* Intake::begin(ReqId id, wire::Opening opening) {
   const int64_t limit_ms = opening.timeout_ms == 0 ? kDefaultTimeoutMs : std::min(opening.timeout_ms, kMaxTimeoutMs);
   ++context_.counters.received;
-  if (const Status refused = may_admit(limit_ms).with_prefix(context_.stage()); !refused.ok()) {
+  if (const Status refused = check_begin(limit_ms).with_prefix(context_.stage()); !refused.ok()) {
     ++context_.counters.failed;
     // Chunks of other senders follow: without a tombstone each would be admitted and refused anew.
     requests_.tombstones().add(id, Ended::kFailed, context_.now_ms);

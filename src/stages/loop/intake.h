@@ -32,9 +32,9 @@ class Intake {
   Status retry(LoopRequest& request, Fetches::Waiting get);
 
  private:
-  Status may_admit(int64_t limit_ms) const;
+  Status check_begin(int64_t limit_ms) const;
   // nullptr: it was refused, and has failed.
-  LoopRequest* admit(ReqId id, wire::Opening opening);
+  LoopRequest* begin(ReqId id, wire::Opening opening);
   Status on_chunk_of(LoopRequest& request, const wire::Origin& from, wire::Chunk& chunk);
   void on_late_chunk(Ended how, const wire::Origin& from, const wire::Chunk& chunk);
 

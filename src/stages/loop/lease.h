@@ -6,7 +6,7 @@
 // A loop that did not run for a while (the process was stopped, the machine was suspended or busy) cannot know whether
 // it was missed: the coordinator may have stood still with it. That time counts for nothing, a heartbeat leaves at
 // once, and the coordinator answers one that was replaced meanwhile with a refusal. Until that comes, what such a
-// zombie sends bears its old incarnation, which every receiver ignores (loop/peer_gate.h, Membership::admit).
+// zombie sends bears its old incarnation, which every receiver ignores (loop/peer_gate.h, Membership::current_slot).
 //
 // Owner: a StageLoop, which drops its requests when the lease is lost. Thread safety: the loop's thread.
 #pragma once

@@ -58,6 +58,6 @@ inline constexpr int64_t kMaxGraceMs = 600'000;         // of a shutdown
 
 // Of one step: answers that make answers. The rest is left to the next one, so that a worker that produces output
 // continuously does not keep the heartbeat from leaving.
-inline constexpr int kMaxSettleRounds = 4;
+inline constexpr int kMaxRoundsPerStep = 4;
 
 }  // namespace millrace::loop

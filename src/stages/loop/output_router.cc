@@ -46,7 +46,7 @@ Status OutputRouter::end(LoopRequest& request, const WorkOutput& output) {
   return *output.error;
 }
 
-Status OutputRouter::send(LoopRequest& request, WorkOutput& output) {
+Status OutputRouter::route(LoopRequest& request, WorkOutput& output) {
   if (!request.is_live() || request.work.resulted) return ok_status();
   const StageSpec& spec = context_.config.spec;
   const bool to_client = output.to_all ? spec.stream_to.empty() : output.to_client();

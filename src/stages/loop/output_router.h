@@ -25,7 +25,7 @@ class OutputRouter {
   // Both ignore outputs of a request that has ended or has its result, except for kDropped. An error: why the request
   // has to end.
   // Sends a chunk where it goes.
-  Status send(LoopRequest& request, WorkOutput& output);
+  Status route(LoopRequest& request, WorkOutput& output);
   // All else: a result, which is sent; a failure; or kDropped, which is always taken: the worker has released the
   // request.
   Status end(LoopRequest& request, const WorkOutput& output);

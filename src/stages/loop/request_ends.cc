@@ -47,7 +47,7 @@ void RequestEnds::cancel(LoopRequest& request, const Status& why) {
   fan_in_.drop(request);
   calls_.cancel(request.id);
   work_.drop(request);
-  context_.more_to_settle = true;
+  context_.more_to_do = true;
 }
 
 void RequestEnds::drop_all() {

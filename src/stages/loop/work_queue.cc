@@ -53,7 +53,7 @@ bool WorkQueue::add_now(LoopRequest& request, const std::string& from, InEdge& e
 
 // The worker's host has taken an event.
 void WorkQueue::posted(LoopRequest& request) {
-  context_.more_to_settle = true;
+  context_.more_to_do = true;
   if (request.work.state == RequestWork::State::kUnknown) request.work.state = RequestWork::State::kKnown;
 }
 

@@ -5,7 +5,7 @@
 
 #include "base/rng.h"
 #include "models/model.h"
-#include "runner/answers.h"
+#include "runner/head_and_sampler.h"
 #include "tensor/float_buffer.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-#include "runner/answers.h"
+#include "runner/head_and_sampler.h"
 
 #include <algorithm>
 #include <utility>
@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
-                 RowSource* row_source)
+HeadAndSampler::HeadAndSampler(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
+                               RowSource* row_source)
     : hidden_size_(config.hidden_size),
       vocab_size_(config.vocab_size),
       logits_hook_(std::move(logits_hook)),
@@ -26,7 +26,7 @@ Answers::Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops,
   row_masks_.resize(kMaxLogitRows);
 }
 
-SequenceStates Answers::begin(Batch& batch, BatchResult& result) {
+SequenceStates HeadAndSampler::begin(Batch& batch, BatchResult& result) {
   SequenceStates states(batch.sequences.size());
   for (std::size_t i = 0; i < states.size(); ++i) {
     SequenceStep& sequence = batch.sequences[i];
@@ -43,8 +43,8 @@ SequenceStates Answers::begin(Batch& batch, BatchResult& result) {
 }
 
 // kMaxLogitRows at a time, copied together: the rows between them answer nothing.
-void Answers::answer(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
-                     kernels::ConstRows hidden, const Model& model, BatchResult& result) {
+void HeadAndSampler::answer(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+                            kernels::ConstRows hidden, const Model& model, BatchResult& result) {
   float* group_rows = logit_hidden_.as<float>().data();
   for (std::size_t next = 0; next < rows.size();) {
     group_.clear();
@@ -66,7 +66,8 @@ void Answers::answer(const Batch& batch, const SequenceStates& states, std::span
   }
 }
 
-void Answers::answer_rows(const Batch& batch, const SequenceStates& states, const Model& model, BatchResult& result) {
+void HeadAndSampler::answer_rows(const Batch& batch, const SequenceStates& states, const Model& model,
+                                 BatchResult& result) {
   const auto count = static_cast<int64_t>(group_.size());
   const kernels::ConstRows hidden(logit_hidden_.as<float>().data(), count, hidden_size_);
   const kernels::Rows logits(logits_.as<float>().data(), count, vocab_size_);
@@ -82,24 +83,25 @@ void Answers::answer_rows(const Batch& batch, const SequenceStates& states, cons
 }
 
 // By one thread: a request's matcher goes on from its last step.
-void Answers::fill_mask(const SequenceStep& sequence, const LogitRow& row, std::size_t index) {
+void HeadAndSampler::fill_mask(const SequenceStep& sequence, const LogitRow& row, std::size_t index) {
   row_masks_[index] = {};
   row_statuses_[index] = row.sample ? masks_.fill(sequence, row_masks_[index]) : ok_status();
 }
 
-bool Answers::needs_logits(const SequenceStep& sequence) const {
+bool HeadAndSampler::needs_logits(const SequenceStep& sequence) const {
   const SamplingSpec& spec = sequence.sampling;
   return logits_hook_ || sequence.row_state != nullptr || spec.top_logprobs >= 0 || !spec.banned.empty();
 }
 
 // By one thread, as fill_mask().
-void Answers::look_ahead(const SequenceStep& sequence, SampledToken& out) {
+void HeadAndSampler::look_ahead(const SequenceStep& sequence, SampledToken& out) {
   if (!sequence.sampling.grammar || sequence.forced_limit <= 0 || !out.status.ok() || needs_logits(sequence)) return;
   out.forced = masks_.forced_behind(sequence, out.token);
 }
 
 // Where the grammar leaves one token the logits decide nothing, and are not computed, unless something else reads them.
-bool Answers::draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index, SampledToken& out) {
+bool HeadAndSampler::draw_forced(const SequenceStep& sequence, const LogitRow& row, std::size_t index,
+                                 SampledToken& out) {
   const SamplingSpec& spec = sequence.sampling;
   if (row_masks_[index].empty() || !row_statuses_[index].ok() || row.target != kNone) return false;
   if (needs_logits(sequence)) return false;
@@ -109,8 +111,8 @@ bool Answers::draw_forced(const SequenceStep& sequence, const LogitRow& row, std
   return true;
 }
 
-Status Answers::answer_row(const LogitRow& row, const Batch& batch, std::span<float> logits, std::size_t index,
-                           RowWorker& worker, SampledToken& out) {
+Status HeadAndSampler::answer_row(const LogitRow& row, const Batch& batch, std::span<float> logits, std::size_t index,
+                                  RowWorker& worker, SampledToken& out) {
   const SequenceStep& sequence = batch.sequences[row.sequence];
   if (row.target != kNone) {
     RETURN_IF_ERROR(worker.score(logits, sequence, row.target, out.prompt_logprobs[row.target]));
@@ -121,8 +123,8 @@ Status Answers::answer_row(const LogitRow& row, const Batch& batch, std::span<fl
 }
 
 // What was drawn for sequences with a RowState, with the rows that it was drawn from.
-void Answers::take_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
-                         kernels::ConstRows hidden, const Model& model, BatchResult& result) {
+void HeadAndSampler::take_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+                                kernels::ConstRows hidden, const Model& model, BatchResult& result) {
   drawn_tokens_.clear();
   std::vector<SampledToken*> answers;
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -141,8 +143,8 @@ void Answers::take_group(const Batch& batch, const SequenceStates& states, std::
 
 // Rows of one sequence may be with several workers: each row has its own status, and the first bad one becomes that of
 // the sequence.
-void Answers::answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
-                           kernels::Rows logits, BatchResult& result) {
+void HeadAndSampler::answer_group(const Batch& batch, const SequenceStates& states, std::span<const LogitRow> rows,
+                                  kernels::Rows logits, BatchResult& result) {
   const auto answer_of = [&](const LogitRow& row) -> SampledToken& {
     return result.tokens[states[row.sequence].answer];
   };

@@ -1,4 +1,4 @@
-// Answers: what the rows that have passed all layers answer: the vocabulary head, penalties and masks, draws and
+// HeadAndSampler: what the rows that have passed all layers answer: the vocabulary head, penalties and masks, draws and
 // scores. The only code that reads logits. A draw depends on (seed, position) and the row's logits alone.
 //
 // Owner: a runner. Thread safety: none: the compute thread's. The pool and the ops outlive it. Nothing is allocated for
@@ -24,11 +24,11 @@ namespace millrace {
 
 inline constexpr int32_t kMaxLogitRows = 32;  // rows that go through the vocabulary head together
 
-class Answers {
+class HeadAndSampler {
  public:
   // `row_source` outlives it; null: no sequence has a RowState.
-  Answers(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
-          RowSource* row_source = nullptr);
+  HeadAndSampler(const ModelConfig& config, ThreadPool& pool, kernels::Ops& ops, LogitsHook logits_hook,
+                 RowSource* row_source = nullptr);
 
   // An answer in the result for each sequence that has one, and the tokens in flight filled in. A sequence whose token
   // never came fails alone and is skipped.

@@ -1,4 +1,4 @@
-// LiveRequests: the requests that are under way, by the names that clients know them by, so that others than
+// RequestNames: the requests that are under way, by the names that clients know them by, so that others than
 // their client can abort them.
 //
 // A name means one request or, for a batch, several choices of it. Names match as a whole, never by a prefix: with
@@ -21,7 +21,7 @@ namespace millrace::api {
 
 class Reply;
 
-class LiveRequests {
+class RequestNames {
  public:
   struct Name {
     std::string text;

@@ -1,4 +1,4 @@
-#include "api/live_requests.h"
+#include "api/request_names.h"
 
 #include <set>
 
@@ -6,7 +6,7 @@
 
 namespace millrace::api {
 
-Status LiveRequests::add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply) {
+Status RequestNames::add(const std::vector<Name>& names, const std::shared_ptr<Reply>& reply) {
   CHECK(reply != nullptr);
   std::lock_guard lock(mutex_);
   for (const Name& name : names) {
@@ -18,12 +18,12 @@ Status LiveRequests::add(const std::vector<Name>& names, const std::shared_ptr<R
   return ok_status();
 }
 
-void LiveRequests::remove(const std::vector<Name>& names) {
+void RequestNames::remove(const std::vector<Name>& names) {
   std::lock_guard lock(mutex_);
   for (const Name& name : names) names_.erase(name.text);
 }
 
-std::size_t LiveRequests::abort(const std::string& name) {
+std::size_t RequestNames::abort(const std::string& name) {
   Target target;
   {
     std::lock_guard lock(mutex_);
@@ -35,7 +35,7 @@ std::size_t LiveRequests::abort(const std::string& name) {
   return reply ? reply->cancel(target.first, target.count) : 0;
 }
 
-std::size_t LiveRequests::abort_all() {
+std::size_t RequestNames::abort_all() {
   std::set<std::shared_ptr<Reply>> replies;  // each once, whatever names it has
   {
     std::lock_guard lock(mutex_);
@@ -48,7 +48,7 @@ std::size_t LiveRequests::abort_all() {
   return aborted;
 }
 
-std::vector<LiveRequests::Listed> LiveRequests::list(std::size_t most) const {
+std::vector<RequestNames::Listed> RequestNames::list(std::size_t most) const {
   std::vector<std::pair<std::string, Target>> targets;
   {
     std::lock_guard lock(mutex_);
@@ -66,7 +66,7 @@ std::vector<LiveRequests::Listed> LiveRequests::list(std::size_t most) const {
   return out;
 }
 
-std::size_t LiveRequests::size() const {
+std::size_t RequestNames::size() const {
   std::lock_guard lock(mutex_);
   return names_.size();
 }
