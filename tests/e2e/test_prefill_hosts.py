@@ -165,8 +165,10 @@ def test_a_scheduler_that_is_stopped_ends_its_requests(tmp_path):
             status, _, found = one.result()
             if status == 200:
                 assert found["meta_info"]["completion_tokens"] == 200, found
-            else:
-                assert not in_time and status == 503 and "it was stopped" in found["error"]["message"], found
+                continue
+            # Running ones go on while there is time; one whose prompt came from the other stage meanwhile is refused.
+            why = found["error"]["message"]
+            assert status == 503 and ("the stage is shutting down" in why or not in_time and "it was stopped" in why), found
         no_transfer_is_open(server)
         assert server.post("/generate", body(9))[0] == 503
 
