@@ -164,6 +164,7 @@ void StageLoop::send_membership() {
 }
 
 bool StageLoop::send_heartbeat() {
+  parts_->lease.compensate_cpu_wait();
   wire::Message message = loop::make_heartbeat(parts_->context, books());
   return parts_->context.env.coordinator->send(message).ok();
 }

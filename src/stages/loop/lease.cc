@@ -48,6 +48,14 @@ void Lease::compensate_pause() {
   report_soon();
 }
 
+void Lease::compensate_cpu_wait() {
+  WorkerHost& worker = *context_.env.worker;
+  if (worker.standing_ms(context_.now_ms) == 0) return cpu_wait_.restart();
+  if (const int64_t waited_ms = cpu_wait_.take_ms(); waited_ms > 0) {
+    worker.compensate_pause(context_.now_ms, waited_ms);
+  }
+}
+
 const char* Lease::lost() const {
   if (!context_.is_member) return nullptr;
   if (context_.now_ms - last_sent_ms_ > lease_ms_) return "no heartbeat could leave for longer than the lease";

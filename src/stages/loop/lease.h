@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <string>
 
+#include "base/cpu_wait.h"
 #include "stages/loop/context.h"
 
 namespace millrace::loop {
@@ -31,6 +32,9 @@ class Lease {
   // At the begin of every step, before lost(): leaves out the time in which the loop did not run, of the lease and of
   // the worker's standing.
   void compensate_pause();
+  // Before each heartbeat: leaves out the time in which a thread of the process was ready and had no CPU, of the
+  // worker's standing. A machine with too much to do is slow, not stalled.
+  void compensate_cpu_wait();
   // Why the lease is lost by now; nullptr: it holds, or there is none.
   const char* lost() const;
   // From now on this loop is no member; it registers as the next incarnation.
@@ -48,6 +52,7 @@ class Lease {
   LoopContext& context_;
   int64_t lease_ms_ = kDefaultLeaseMs;
   int64_t stepped_ms_ = 0;       // the last step
+  CpuWait cpu_wait_;             // since the heartbeat before, while the worker stands still
   int64_t last_sent_ms_ = 0;     // a heartbeat that the outbox took
   int64_t last_seen_ms_ = 0;     // a message of the coordinator
   int64_t next_ms_ = 0;          // Register or StageStatus
