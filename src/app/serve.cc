@@ -441,16 +441,24 @@ Result<std::optional<StartWeights>> choose_start_weights(ModelOptions& model) {
   return start;
 }
 
+// Options take no empty variables; that of a key would start a server that is open to more than it was meant to be.
+void note_empty_keys(ServeOptions& options) {
+  const auto is_empty = [](const char* name) {
+    const char* const value = std::getenv(name);
+    return value != nullptr && *value == '\0';
+  };
+  if (is_empty("MILLRACE_API_KEY") && options.api_key.empty()) options.given.emplace_back("api-key");
+  const bool has_admin_key = !options.admin_api_key.empty() || !options.admin_api_key_file.empty();
+  if (is_empty("MILLRACE_ADMIN_API_KEY") && !has_admin_key) options.given.emplace_back("admin-api-key");
+}
+
 }  // namespace
 
 int run_serve(const ServeOptions& given, AddWorkers add_workers) {
   ServeOptions options = given;
-  // The option takes no empty variable, and would start an open server.
-  if (const char* key = std::getenv("MILLRACE_API_KEY"); key != nullptr && *key == '\0' && options.api_key.empty()) {
-    options.given.emplace_back("api-key");
-  }
-  ::unsetenv("MILLRACE_DISCOVERY_USER");
-  ::unsetenv("MILLRACE_API_KEY");  // the options have it; child processes need it not
+  note_empty_keys(options);
+  // The options have them; child processes need them not.
+  for (const char* name : {"MILLRACE_DISCOVERY_USER", "MILLRACE_API_KEY", "MILLRACE_ADMIN_API_KEY"}) ::unsetenv(name);
   if (options.parent > 0) {
     if (Status status = become_child(options.parent); !status.ok()) return print_error(status), 1;
   }

@@ -32,6 +32,7 @@ TEST(HubSettingsTest, TheCacheIsWhereTheOtherToolsHaveIt) {
 TEST(HubSettingsTest, Endpoints) {
   EXPECT_EQ(settings_of({{"HOME", "/h"}, {"HF_ENDPOINT", "https://hub.example/"}})->endpoint, "https://hub.example");
   EXPECT_EQ(settings_of({{"HOME", "/h"}, {"HF_ENDPOINT", "http://[::1]:8080/sub"}})->endpoint, "http://[::1]:8080/sub");
+  EXPECT_EQ(settings_of({{"HOME", "/h"}, {"HF_ENDPOINT", ""}})->endpoint, settings_of({{"HOME", "/h"}})->endpoint);
   for (const char* bad : {"hub.example", "ftp://hub.example", "https://user:word@hub.example", "https://hub.example/?a",
                           "https://hub.example\r\nX: 1", "https://"}) {
     const auto settings = settings_of({{"HOME", "/h"}, {"HF_ENDPOINT", bad}});

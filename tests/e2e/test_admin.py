@@ -94,6 +94,16 @@ def test_an_admin_key_alone_leaves_users_free():
                 assert KEY.encode() not in pathlib.Path(f"/proc/{process}/{name}").read_bytes()
 
 
+@pytest.mark.parametrize("admin, seen", [({"MILLRACE_ADMIN_API_KEY": KEY}, [403, 403, 403]), ({}, [200, 200, 200])], ids=["two keys", "one"])
+def test_keys_of_the_environment(admin, seen):
+    with Server(env={"MILLRACE_API_KEY": "sk-user", **admin}, admin=False) as server:
+        assert call(server) == [401, 401, 401]
+        assert call(server, "sk-user") == seen
+        assert call(server, KEY) == ([200, 200, 200] if admin else [401, 401, 401])
+        for pid in server.children().values():
+            assert KEY.encode() not in pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+
+
 def test_an_api_key_alone_opens_them_too():
     with Server("--api-key", "sk-user") as server:
         assert call(server) == [401, 401, 401]
@@ -130,9 +140,10 @@ def test_wrong_options_are_named(tmp_path, words, arguments):
     assert "two words" not in done.stderr
 
 
-def test_an_empty_variable_is_no_open_server():
-    done = refused(MILLRACE_API_KEY="")
-    assert done.returncode == 2 and "--api-key: the key has 0 bytes" in done.stderr, done.stderr
+@pytest.mark.parametrize("environment, option", [({"MILLRACE_API_KEY": ""}, "--api-key"), ({"MILLRACE_API_KEY": "k", "MILLRACE_ADMIN_API_KEY": ""}, "--admin-api-key")])
+def test_an_empty_variable_opens_no_server(environment, option):
+    done = refused(**environment)
+    assert done.returncode == 2 and f"{option}: the key has 0 bytes" in done.stderr, done.stderr
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user, and read it")

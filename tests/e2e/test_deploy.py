@@ -91,6 +91,30 @@ def test_no_variable_of_a_service_is_an_option():
             assert pod["spec"]["enableServiceLinks"] is False, path
 
 
+def environments():
+    """(where, variables) of each server: values, or references to a Secret."""
+    compose = yaml.safe_load((DEPLOY / "container" / "compose.yaml").read_text())["services"]["millrace"]
+    found = [(name, {each["name"]: each.get("value", each.get("valueFrom")) for each in container.get("env", [])}) for name, _, container in containers()
+             if container["args"][0] == "serve"]
+    return [("compose.yaml", compose["environment"]), *found]
+
+
+def test_clients_are_no_administrators():
+    """Without a key of their own, admin routes take that of the clients."""
+    assert len(environments()) >= 4
+    for where, variables in environments():
+        keys = [json.dumps(variables[name]) for name in ("MILLRACE_API_KEY", "MILLRACE_ADMIN_API_KEY")]
+        assert len(set(keys)) == 2 and "optional" not in keys[1] and ":-" not in keys[1], where
+
+
+def test_a_token_goes_with_the_address_of_its_hub():
+    for where, variables in environments():
+        assert ("HF_TOKEN" in variables) == ("HF_ENDPOINT" in variables), where
+    shown = [line for path in (DEPLOY / "container" / "Containerfile", ROOT / "docs" / "deploy.md")
+             for line in path.read_text().replace("\\\n", "").splitlines() if "serve ORG/NAME" in line]
+    assert len(shown) == 2 and all("-e HF_ENDPOINT=" in line for line in shown)
+
+
 def test_names_of_manifests_are_those_that_kubernetes_takes():
     label = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
     for path in MANIFESTS:
