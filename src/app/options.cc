@@ -444,9 +444,6 @@ Status validate(const ServeOptions& o) {
     return invalid_argument("--split is {} without --pp; wanted both: --pp is the number of ranges", o.model.split);
   }
   RETURN_IF_ERROR(check_transfer_listen(o));
-  if (!o.response_store_file.empty() && o.response_store_mib == 0) {
-    return invalid_argument("--response-store-file has no use: --response-store-mib is 0; wanted 1 or more");
-  }
   if (o.prefill > 0 && !o.model.prefix_cache) {
     return invalid_argument("--prefill with --no-prefix-cache; wanted a prefix cache, to which pages come");
   }

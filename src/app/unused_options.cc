@@ -18,13 +18,25 @@ const std::map<std::string, std::string> kElsewhere = {
     {"threads", "threads in the resources of a stage in the file"},
 };
 
-std::string instead_of(const std::string& name) {
+// `text`: the pipeline's answers are text, of a model that the file names.
+std::string instead_of(const std::string& name, bool text) {
   if (const auto found = kElsewhere.find(name); found != kElsewhere.end()) return found->second;
   const std::vector<std::string> of_models = model_option_names();
-  if (std::find(of_models.begin(), of_models.end(), name) == of_models.end()) return "it left out: it is of text alone";
+  if (std::find(of_models.begin(), of_models.end(), name) == of_models.end()) {
+    return text ? "it left out: it is for pipelines that take the model of the command line"
+                : "it left out: it is for answers that are text";
+  }
   std::string key = name;
   std::replace(key.begin(), key.end(), '-', '_');
   return fmt::format("{} in the args of a stage in the file, where its worker has it", key);
+}
+
+// What the server of text does itself, whichever file its pipeline is of.
+bool is_of_text_server(const std::string& name) {
+  static const std::vector<std::string> kNames = {
+      "served-model-name", "any-model-name",     "require-model",        "public-models",      "no-web",
+      "no-request-log",    "response-store-mib", "response-store-ttl-s", "response-store-file"};
+  return std::ranges::find(kNames, name) != kNames.end() || name.starts_with("media-") || name.starts_with("video-");
 }
 
 // The first that was given for this model; "": none was.
@@ -38,6 +50,9 @@ std::string given(const ServeOptions& options, std::string_view prefix) {
 }  // namespace
 
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
+  if (!options.response_store_file.empty() && options.response_store_mib == 0) {
+    return invalid_argument("--response-store-file has no use: --response-store-mib is 0; wanted 1 or more");
+  }
   const bool over_hosts = spec.over_hosts();
   for (const std::string& name : options.given) {
     if (over_hosts || (name != "listen" && name != "key-file" && !name.starts_with("discovery"))) continue;
@@ -73,9 +88,10 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
                                                  "profile-dir",
                                                  "log-level",
                                                  "help"};
+  const bool text = text_shape(spec).has_value();
   for (const std::string& name : options.given) {
-    if (std::find(kUsed.begin(), kUsed.end(), name) != kUsed.end()) continue;
-    return invalid_argument("--{} has no use with this pipeline; wanted {}", name, instead_of(name));
+    if (std::find(kUsed.begin(), kUsed.end(), name) != kUsed.end() || (text && is_of_text_server(name))) continue;
+    return invalid_argument("--{} has no use with this pipeline; wanted {}", name, instead_of(name, text));
   }
   return ok_status();
 }

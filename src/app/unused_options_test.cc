@@ -52,6 +52,34 @@ TEST(UnusedOptions, OfModelsAndText) {
   EXPECT_NE(refusal({"kv-gib"}, echo()).find("kv_gib in the args"), std::string::npos);
 }
 
+// Of a pipeline of text whose file names the model.
+PipelineSpec text_of_file() {
+  return *parse_pipeline(
+      "entry: a\nstages:\n"
+      "  - {name: a, worker: generate, args: {model: m}, next: b, stream_to: b}\n"
+      "  - {name: b, worker: detokenize, args: {model: m}, can_accept_stream_before_payload: true, terminal: true}\n",
+      "text.yaml", make_library());
+}
+
+TEST(UnusedOptions, OfTheServerOfText) {
+  for (const char* name :
+       {"no-web", "no-request-log", "public-models", "served-model-name", "any-model-name", "require-model",
+        "response-store-mib", "response-store-ttl-s", "response-store-file", "media-root", "video-max-mib"}) {
+    EXPECT_EQ(refusal({name}, text_of_file()), "") << name;
+    EXPECT_NE(refusal({name}, echo()).find("it is for answers that are text"), std::string::npos) << name;
+  }
+  EXPECT_NE(refusal({"dp"}, text_of_file()).find("replicas of a stage"), std::string::npos);
+  EXPECT_NE(refusal({"prefill"}, text_of_file()).find("the model of the command line"), std::string::npos);
+}
+
+TEST(UnusedOptions, AFileOfAnswersThatAreNotStored) {
+  ServeOptions options;
+  options.response_store_file = "answers.db";
+  EXPECT_TRUE(check_used(options, text_of_file()).ok());
+  options.response_store_mib = 0;
+  EXPECT_FALSE(check_used(options, text_of_file()).ok());
+}
+
 TEST(UnusedOptions, WhatAnyPipelineUses) {
   for (const char* name :
        {"host", "port", "uds", "api-key", "admin-api-key", "admin-api-key-file", "admin-without-key", "cors-origin",

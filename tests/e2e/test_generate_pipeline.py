@@ -337,6 +337,26 @@ def test_args_are_checked_with_the_file(spec, tmp_path):
     assert command("pipeline", "check", str(fine)).returncode == 0
 
 
+def test_options_of_the_text_server_hold_for_the_model_of_a_file(spec):
+    options = ["--no-web", "--no-request-log", "--public-models", "--served-model-name", "mine", "--require-model", "--response-store-mib", "0"]
+    key = {"Authorization": "Bearer secret"}
+    with Server("--pipeline", str(spec), "--api-key", "secret", *options, model=None) as server:
+        assert [model["id"] for model in server.get("/v1/models")[2]["data"]] == ["mine"]
+        assert "serves mine" in server.get("/")[2]
+        asked = {"input": "a", "max_output_tokens": 2}
+        assert server.post("/v1/responses", asked, headers=key)[0] == 400
+        status, _, answer = server.post("/v1/responses", {**asked, "model": "mine"}, headers=key)
+        assert status == 200 and answer["store"] is False, answer
+        assert "POST /v1/responses" not in server.output()
+
+
+@pytest.mark.parametrize("options, says", [(["--response-store-file", "x.db", "--response-store-mib", "0"], "--response-store-mib is 0"),
+                                           (["--media-root", "/tmp"], "takes text only"), (["--dp-policy", "least_tokens"], "the model of the command line")])
+def test_options_without_use_for_the_model_of_a_file_are_refused(spec, options, says):
+    found = command("serve", "--pipeline", str(spec), "--port", "0", *options)
+    assert found.returncode == 2 and f"{options[0]} has no use" in found.stderr and says in found.stderr, found.stderr
+
+
 @processes_only
 def test_a_model_that_is_not_there_ends_the_server(spec, tmp_path):
     path = tmp_path / "nothing.yaml"
