@@ -69,6 +69,7 @@ void add_offline(CLI::App& command, BenchOfflineOptions& o) {
       ->transform(CLI::IsMember({"f32", "bf16"}, CLI::ignore_case))
       ->capture_default_str();
   command.add_option("--batch,-b", o.batches, "Sequences that decode together, one measurement each")
+      ->delimiter(',')
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command.add_option("--prompt,-i", o.prompt, "Tokens of the prefill that is timed")

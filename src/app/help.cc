@@ -66,7 +66,7 @@ std::string value_name(const CLI::Option& option) {
   if (!type.starts_with("TEXT") || option.get_lnames().empty()) return "N";
   const std::string& name = option.get_lnames().front();
   if (name == "config") return "FILE";
-  if (name.ends_with("endpoint")) return "URL";
+  if (name.ends_with("-endpoint")) return "URL";
   std::string out = name.substr(name.rfind('-') + 1);
   for (char& c : out) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
   return out;
@@ -93,6 +93,11 @@ std::string names_of(const std::set<CLI::Option*>& options) {
 
 class HelpFormatter : public CLI::Formatter {
  public:
+  // CLI11 has "--no-web{false}" for the flags that set false.
+  std::string make_option_name(const CLI::Option* option, bool is_positional) const override {
+    return CLI::detail::find_and_replace(CLI::Formatter::make_option_name(option, is_positional), "{false}", "");
+  }
+
   std::string make_option_opts(const CLI::Option* option) const override {
     if (option->get_expected_max() == 0) return "";  // a flag
     std::string out;

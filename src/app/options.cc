@@ -127,7 +127,9 @@ void add_running_options(CLI::App& command, ServeOptions& o) {
 void add_admin_options(CLI::App& command, ServeOptions& o) {
   const char* group = "HTTP";
   command
-      .add_option("--uds", o.uds, "Unix socket to listen on too, for this user alone; admin routes need no key there")
+      .add_option(
+          "--uds", o.uds,
+          "Unix socket to listen on too, for this user alone; where no key is set, admin routes need none there")
       ->group(group);
   command.add_flag("!--no-tcp", o.tcp, "Listen on the Unix socket alone")->needs("--uds")->group(group);
   command.add_option("--parent", o.parent)->group("");        // of `run` and the router; not for people

@@ -76,7 +76,7 @@ def test_mistakes_are_told_in_one_line(tmp_path):
 
 
 def test_offline_times_steps_and_operations():
-    done = bench("offline", DEMO, "--prompt", 32, "--decode", 4, "--batch", 1, 3, "--rounds", 1, "--depth", 40, "--json", "-")
+    done = bench("offline", DEMO, "--prompt", 32, "--decode", 4, "--batch", "1,3", "--rounds", 1, "--depth", 40, "--json", "-")
     found = json.loads(done.stdout)
     assert found["prefill_tokens_per_s"] > 0
     assert [each["batch"] for each in found["decode"]] == [1, 3]

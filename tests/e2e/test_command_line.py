@@ -47,6 +47,9 @@ def test_options_say_what_they_take():
     assert re.search(r"--api-key KEY +\S", out)
     assert "-p,--port N (0 to 65535, default 30000)" in out
     assert not re.search(r"\b(INT|TEXT)\b", out) and "[default]" not in out
+    assert re.search(r"^  --no-web +\S", out, re.MULTILINE) and "--prefix-cache,--no-prefix-cache\n" in out and "{" not in out
+    bench = run("bench", "serve", "--help")[1]
+    assert "--endpoint ENDPOINT (completions, chat, default completions)" in bench and re.search(r"--stop-at-eos +\S", bench)
 
 
 # ---- errors --------------------------------------------------------------------------------------------------------
