@@ -197,6 +197,7 @@ class Server(Output):
         """{name: the sum over its labels} of /metrics. Those of the stages are as old as their last heartbeat."""
         found = {}
         for line in self.get("/metrics")[2].splitlines():
+            assert "A number of the stage's own." not in line, f"{line}: src/api/stage_metric_help.cc has no help for it"
             if not line.startswith("#"):
                 name, value = line.split("{")[0].split(" ")[0], float(line.rsplit(" ", 1)[1])
                 found[name] = found.get(name, 0) + value
