@@ -32,7 +32,7 @@ namespace millrace::api {
 inline constexpr std::size_t kMediaFetchesAtOnce = 8;                 // threads
 inline constexpr std::size_t kMediaFetchesWaiting = 256;              // of all requests; above: 429
 inline constexpr std::size_t kFetchedBytes = std::size_t{512} << 20;  // of all requests that are not read yet: 429
-inline constexpr std::size_t kFetchedBytesOfRequest = 2 * wire::kMaxPromptMediaBytes;  // files, and frames: 413
+inline constexpr std::size_t kFetchedBytesOfRequest = 2 * wire::kMaxPromptMediaBytes;  // files, and frames: 400
 inline constexpr std::chrono::milliseconds kMediaFetchTime{30'000};  // of one request, until its last file begins
 inline constexpr std::ptrdiff_t kVideosAtOnce = 2;                   // that are decoded; others wait for them
 
