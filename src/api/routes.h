@@ -92,6 +92,8 @@ void add_llama_routes(ApiContext& context);
 void add_slot_route(ApiContext& context);
 void add_responses_routes(ApiContext& context);
 void add_stored_response_routes(ApiContext& context, const std::string& path);
+// `path`/compact, which is not served: a 404. It would be a 405 otherwise, as for the id of any response.
+void add_compaction_refusal(http::Server& server, const std::string& path);
 void add_completions_routes(ApiContext& context);
 void add_generate_routes(ApiContext& context);
 void add_embedding_routes(ApiContext& context);

@@ -130,7 +130,6 @@ http::Handler stored_route(ApiContext& context, StoredHandler handle) {
   };
 }
 
-// POST would be a 405 otherwise, as for any other id.
 void no_compaction(const http::RequestPtr& /*request*/, const http::ResponderPtr& responder) {
   responder->send(error_response({.http_status = 404,
                                   .message = "Compacted responses are not served; wanted previous_response_id, or the "
@@ -147,7 +146,11 @@ void add_stored_response_routes(ApiContext& context, const std::string& path) {
   add("DELETE", "/{id}", delete_response);
   add("POST", "/{id}/cancel", cancel_response);
   add("GET", "/{id}/input_items", list_items);
-  context.server.add_route({.method = "POST", .pattern = path + "/compact", .handler = no_compaction});
+  add_compaction_refusal(context.server, path);
+}
+
+void add_compaction_refusal(http::Server& server, const std::string& path) {
+  server.add_route({.method = "POST", .pattern = path + "/compact", .handler = no_compaction});
 }
 
 }  // namespace millrace::api

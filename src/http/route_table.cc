@@ -42,6 +42,13 @@ void RouteTable::add(Route route) {
   entries_.push_back(std::move(entry));
 }
 
+std::vector<const Route*> RouteTable::routes() const {
+  std::vector<const Route*> out;
+  out.reserve(entries_.size());
+  for (const Entry& entry : entries_) out.push_back(&entry.route);
+  return out;
+}
+
 bool RouteTable::matches(const Entry& entry, const std::vector<std::string>& segments) {
   size_t count = entry.segments.size();
   bool rest = entry.segments.back().kind == Segment::Kind::kRest;

@@ -20,6 +20,8 @@ class RouteTable {
  public:
   // CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
   void add(Route route);
+  // In the sequence of add(). Valid until the next one.
+  std::vector<const Route*> routes() const;
 
   struct Match {
     const Route* route = nullptr;   // nullptr: no route has this path and method

@@ -341,6 +341,7 @@ void Server::Impl::post_after(std::chrono::milliseconds delay, std::function<voi
 Server::Server(ServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
 Server::~Server() { stop(); }
 void Server::add_route(Route route) { impl_->context.router.add(std::move(route)); }
+std::vector<const Route*> Server::routes() const { return impl_->context.router.routes(); }
 Status Server::start() { return impl_->start(); }
 uint16_t Server::port() const { return impl_->port; }
 std::string Server::url() const { return impl_->url; }

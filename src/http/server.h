@@ -106,6 +106,8 @@ class Server {
 
   // Before start() only. CHECK-fails on a malformed pattern or a duplicate of (method, pattern).
   void add_route(Route route);
+  // Those that were added, in sequence. Valid until the next one is.
+  std::vector<const Route*> routes() const;
 
   // Binds, listens and starts the threads. kUnavailable when the address or the Unix socket is in use,
   // kInvalidArgument when it cannot be resolved or bound; the message names address and port, or the path.

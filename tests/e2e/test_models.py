@@ -117,6 +117,31 @@ def test_every_family_of_endpoints_names_its_model(models):
     assert status == 400 and "audio" in answer["error"]["message"]
 
 
+def test_paths_of_one_model_are_those_of_several(models):
+    chat = {**STORY, "model": "tiny"}
+    text = text_of(ask(models, "tiny"))
+    assert text_of(models.post("/chat/completions", chat)) == text
+    status, _, answer = models.post("/messages", {**chat, "model": "nobody"})
+    assert status == 404 and answer["type"] == "error"
+    assert models.post("/messages/count_tokens", chat)[2]["input_tokens"] > 0
+    tokens = models.post("/v1/tokenize", {"model": "tiny", "prompt": "Hi"})[2]["tokens"]
+    assert models.post("/v1/detokenize", {"model": "tiny", "tokens": tokens})[2]["text"] == "Hi"
+    status, _, stored = models.post("/responses", {"model": "tiny", "input": "Hi", "max_output_tokens": 4})
+    assert status == 200 and models.get(f"/responses/{stored['id']}?model=tiny")[2]["id"] == stored["id"]
+    for path in ("/v1/responses/compact", "/responses/compact"):
+        status, _, answer = models.post(path, {"model": "tiny"})
+        assert status == 404 and "Compacted responses are not served" in answer["error"]["message"]
+    assert models.get("/flush_cache?model=tiny")[0] == 200
+
+
+def test_a_put_loads_its_model(folder):
+    with serve(folder, "--require-model") as server:
+        body = {"text": "Hi", "sampling_params": {"max_new_tokens": 1}}
+        assert server.request("PUT", "/generate", body)[0] == 400
+        assert server.request("PUT", "/generate?model=tiny", body)[0] == 200
+        assert states(server)["tiny"] == "loaded"
+
+
 def test_names_that_are_unknown_or_missing(models):
     for path, body in (("/v1/chat/completions", STORY), ("/v1/messages", {**STORY, "max_tokens": 2}), ("/api/chat", STORY)):
         status, _, answer = models.post(path, {**body, "model": "nobody"})

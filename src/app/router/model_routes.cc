@@ -13,6 +13,7 @@
 #include "api/messages_error.h"
 #include "api/multipart.h"
 #include "api/ollama_error.h"
+#include "api/routes.h"
 #include "app/router/metrics_merge.h"
 #include "app/router/model_lists.h"
 #include "app/web_files.h"
@@ -33,16 +34,13 @@ struct Forwarded {
 // What a model's server answers (docs/api.md). A request without a body names its model as ?model=NAME.
 constexpr Forwarded kForwarded[] = {
     {"POST", "/v1/chat/completions"},
+    {"POST", "/chat/completions"},
     {"POST", "/v1/completions"},
     {"POST", "/completions"},
     {"POST", "/v1/messages"},
+    {"POST", "/messages"},
     {"POST", "/v1/messages/count_tokens"},
-    {"POST", "/v1/responses"},
-    {"POST", "/v1/responses/input_tokens"},
-    {"GET", "/v1/responses/{id}"},
-    {"DELETE", "/v1/responses/{id}"},
-    {"GET", "/v1/responses/{id}/input_items"},
-    {"POST", "/v1/responses/{id}/cancel"},
+    {"POST", "/messages/count_tokens"},
     {"POST", "/v1/embeddings"},
     {"POST", "/embeddings"},
     {"POST", "/v1/rerank"},
@@ -52,12 +50,15 @@ constexpr Forwarded kForwarded[] = {
     {"POST", "/v1/audio/transcriptions", Access::kUser, false},
     {"POST", "/v1/audio/translations", Access::kUser, false},
     {"POST", "/generate"},
+    {"PUT", "/generate"},
     {"POST", "/completion"},
     {"POST", "/apply-template"},
     {"GET", "/props"},
     {"GET", "/slots"},
     {"POST", "/tokenize"},
+    {"POST", "/v1/tokenize"},
     {"POST", "/detokenize"},
+    {"POST", "/v1/detokenize"},
     {"POST", "/abort_request"},
     {"POST", "/api/chat", Access::kUser, false},
     {"POST", "/api/generate", Access::kUser, false},
@@ -70,24 +71,37 @@ constexpr Forwarded kForwarded[] = {
     {"GET", "/get_model_info"},
     {"GET", "/live/events"},
     {"POST", "/flush_cache", Access::kAdmin},
+    {"GET", "/flush_cache", Access::kAdmin},
     {"POST", "/start_profile", Access::kAdmin},
+    {"GET", "/start_profile", Access::kAdmin},
     {"POST", "/stop_profile", Access::kAdmin},
+    {"GET", "/stop_profile", Access::kAdmin},
     {"POST", "/pause_generation", Access::kAdmin},
     {"POST", "/continue_generation", Access::kAdmin},
     {"POST", "/update_weights_from_disk", Access::kAdmin},
+};
+
+// Below /v1/responses and /responses.
+constexpr std::pair<const char*, const char*> kForwardedResponses[] = {
+    {"POST", ""},        {"POST", "/input_tokens"},    {"GET", "/{id}"},
+    {"DELETE", "/{id}"}, {"GET", "/{id}/input_items"}, {"POST", "/{id}/cancel"},
 };
 
 // In the words of the endpoint's family.
 http::Response error_for(const http::RequestLabel& request, const Status& why) {
   const api::ApiError error = api::field_error(why);
   if (request.path.starts_with("/api/")) return api::ollama_error_response(error);
-  if (request.path.starts_with("/v1/messages")) return api::messages_error_response(error, request.request_id);
+  if (request.path.starts_with("/v1/messages") || request.path.starts_with("/messages"))
+    return api::messages_error_response(error, request.request_id);
   return api::error_response(error);
 }
 
 void refuse(const http::ResponderPtr& responder, const Status& why) {
   responder->send(error_for(responder->label(), why));
 }
+
+// Whether the model has work of it; other requests only look at one.
+bool is_work(const http::Request& request) { return request.method == "POST" || request.method == "PUT"; }
 
 // "": none is named.
 Result<std::string> name_in(const http::Request& request) {
@@ -142,11 +156,12 @@ void ModelRoutes::add_local(const char* method, const char* pattern, http::Acces
                      .handler = [this, handle](auto request, auto responder) { (this->*handle)(request, responder); }});
 }
 
-void ModelRoutes::add_forwarded(const char* method, const char* pattern, http::Access access, bool require_json) {
+void ModelRoutes::add_forwarded(const char* method, const std::string& pattern, http::Access access,
+                                bool require_json) {
   server_.add_route({.method = method,
                      .pattern = pattern,
                      .access = access,
-                     .same_origin = std::string_view(pattern) == "/live/events",
+                     .same_origin = pattern == "/live/events",
                      .require_json = require_json,
                      .handler = [this](auto request, auto responder) { forward(request, responder); }});
 }
@@ -162,6 +177,10 @@ void ModelRoutes::add_lists() {
 
 void ModelRoutes::add() {
   for (const Forwarded& each : kForwarded) add_forwarded(each.method, each.pattern, each.access, each.require_json);
+  for (const std::string path : {"/v1/responses", "/responses"}) {
+    for (const auto& [method, rest] : kForwardedResponses) add_forwarded(method, path + rest, Access::kUser, true);
+    api::add_compaction_refusal(server_, path);
+  }
   add_lists();
   add_local("POST", "/models/load", Access::kUser, &ModelRoutes::load);
   add_local("POST", "/models/unload", Access::kUser, &ModelRoutes::unload);
@@ -199,7 +218,7 @@ Result<ServedModel> ModelRoutes::model_of(const http::Request& request) const {
   ASSIGN_OR_RETURN(const std::string name, name_in(request));
   if (!name.empty()) return named(name);
   const auto models = pool_.models();
-  if (options_.require_model && request.method == "POST") {
+  if (options_.require_model && is_work(request)) {
     return invalid_argument("model is missing; wanted one of {}", names_of(*models));
   }
   if (models->size() == 1) return models->front();
@@ -218,7 +237,7 @@ void ModelRoutes::forward(const http::RequestPtr& request, const http::Responder
   if (!model.ok()) return refuse(responder, model.status());
   std::string target = http::escaped(request->path);
   if (!request->query.empty()) target += "?" + request->query;
-  if (request->method != "POST") return look(*model, request, responder, std::move(target));
+  if (!is_work(*request)) return look(*model, request, responder, std::move(target));
   const auto gone = [responder] { return responder->disconnected(); };
   pool_.acquire(model->name, gone, [this, request, responder, target](Result<ModelPool::Use> use) {
     if (!use.ok()) return refuse(responder, use.status());

@@ -36,7 +36,7 @@ class ModelRoutes {
  private:
   using Method = void (ModelRoutes::*)(const http::RequestPtr&, const http::ResponderPtr&);
   void add_local(const char* method, const char* pattern, http::Access access, Method handle);
-  void add_forwarded(const char* method, const char* pattern, http::Access access, bool require_json);
+  void add_forwarded(const char* method, const std::string& pattern, http::Access access, bool require_json);
   void add_lists();
 
   void forward(const http::RequestPtr& request, const http::ResponderPtr& responder);
