@@ -210,8 +210,7 @@ void add_pipeline_routes(PipelineContext& context) {
   get("/", http::Access::kPublic, hello);
   get("/live", http::Access::kPublic,
       [](PipelineContext&, const http::ResponderPtr& responder) { responder->send({.body = "{\"live\":true}"}); });
-  get("/ready", http::Access::kPublic, ready);
-  get("/health", http::Access::kPublic, ready);
+  for (const char* path : kReadyPaths) get(path, http::Access::kPublic, ready);
   get("/version", http::Access::kPublic, [](PipelineContext& c, const http::ResponderPtr& responder) {
     responder->send({.body = fmt::format("{{\"version\":\"{}\"}}", c.version)});
   });

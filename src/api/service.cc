@@ -74,10 +74,8 @@ void add_service_routes(ApiContext& context) {
   if (context.hello) get("/", http::Access::kPublic, hello);
   get("/live", http::Access::kPublic,
       [](ApiContext&, const http::ResponderPtr& responder) { responder->send({.body = "{\"live\":true}"}); });
-  get("/ready", http::Access::kPublic, ready);
-  get("/health", http::Access::kPublic, ready);
+  for (const char* path : kReadyPaths) get(path, http::Access::kPublic, ready);
   get("/version", http::Access::kPublic, version);
-  get("/v1/health", http::Access::kPublic, ready);
   add_post_route(context, "/models/load", refuse_loading);
   add_post_route(context, "/models/unload", refuse_loading);
   const http::Access models = context.public_models ? http::Access::kPublic : http::Access::kUser;

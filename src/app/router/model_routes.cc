@@ -10,6 +10,7 @@
 
 #include "api/error.h"
 #include "api/fields.h"
+#include "api/health.h"
 #include "api/messages_error.h"
 #include "api/multipart.h"
 #include "api/ollama_error.h"
@@ -184,8 +185,7 @@ void ModelRoutes::add() {
   add_lists();
   add_local("POST", "/models/load", Access::kUser, &ModelRoutes::load);
   add_local("POST", "/models/unload", Access::kUser, &ModelRoutes::unload);
-  for (const char* path : {"/ready", "/health", "/v1/health"})
-    add_local("GET", path, Access::kPublic, &ModelRoutes::ready);
+  for (const char* path : api::kReadyPaths) add_local("GET", path, Access::kPublic, &ModelRoutes::ready);
   add_local("GET", "/v1/realtime", Access::kUser, &ModelRoutes::refuse_realtime);
   add_local("GET", "/metrics", Access::kPublic, &ModelRoutes::metrics);
   const auto constant = [this](const char* path, std::string body) {
