@@ -12,6 +12,7 @@
 #include "api/model_summary.h"
 #include "api/ollama_models.h"
 #include "app/model_source.h"
+#include "app/options.h"
 #include "app/router/models_file.h"
 #include "base/log.h"
 #include "base/nearest.h"
@@ -19,6 +20,7 @@
 #include "hub/cached_models.h"
 #include "hub/reference.h"
 #include "hub/settings.h"
+#include "stages/generating/kv_sizes.h"
 
 namespace millrace {
 namespace {
@@ -144,6 +146,17 @@ Status add_cached(std::vector<ServedModel>& models) {
   return ok_status();
 }
 
+// --context-length of the model: its own in the file of models, or that of all.
+int wanted_context(const ServedModel& model, int of_all) {
+  constexpr std::string_view kOption = "--context-length=";
+  ModelOptions options{.context_length = of_all};
+  for (const std::string& argument : model.arguments) {
+    if (!argument.starts_with(kOption)) continue;
+    (void)set_model_option(options, "context-length", argument.substr(kOption.size()));  // checked by add_models_file()
+  }
+  return options.context_length;
+}
+
 }  // namespace
 
 std::optional<std::string> local_path(const ServedModel& model) {
@@ -153,13 +166,15 @@ std::optional<std::string> local_path(const ServedModel& model) {
   return found->source.path;
 }
 
-void describe_model(ServedModel& model) {
+void describe_model(ServedModel& model, int context_length) {
   const std::optional<std::string> path = local_path(model);
   if (!path) return;
   const api::ModelSummary summary = api::summarize_model(*path);
   model.bytes = summary.bytes;
   model.created = summary.modified;
-  if (const auto dir = open_model_dir(*path); dir.ok()) model.context = dir->config.max_position_embeddings;
+  const auto dir = open_model_dir(*path);
+  if (!dir.ok()) return;
+  model.context = millrace::context_length(dir->config, wanted_context(model, context_length));
 }
 
 Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& options) {
@@ -183,7 +198,7 @@ Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& op
   }
   RETURN_IF_ERROR(add_aliases(options, out));
   RETURN_IF_ERROR(check_names(out));
-  for (ServedModel& model : out) describe_model(model);
+  for (ServedModel& model : out) describe_model(model, options.context_length);
   return out;
 }
 

@@ -20,7 +20,7 @@ struct ServedModel {
   std::vector<std::string> aliases;
   std::string path;                      // as `serve` takes it: a path, or ORG/NAME[:QUANT] of a hub
   uint64_t bytes = 0;                    // of its weights, as they are stored; 0: not known before it is there
-  int context = 0;                       // tokens; 0: not known
+  int context = 0;                       // tokens, as its server has them; 0: not known
   int64_t created = 0;                   // Unix seconds, of its newest file
   bool pinned = false;                   // loaded from the start, and never given up for another one
   std::optional<int> ttl_s{};            // in place of --model-ttl
@@ -34,6 +34,7 @@ struct ModelListOptions {
   std::vector<std::string> pinned;   // names
   std::string file;                  // of --models-file
   bool cached = false;               // those in the cache of a hub too, and none at all is no error
+  int context_length = 0;            // of all models that have none for themselves; 0: a model's own
 };
 
 // In the sequence of the options, those of the folder by name. kInvalidArgument: names that are there twice or not at
@@ -43,8 +44,8 @@ Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& op
 // Its files: a path, or of a hub what the cache has. nullopt: they are not there.
 std::optional<std::string> local_path(const ServedModel& model);
 
-// Adds what its files show: bytes, context, age.
-void describe_model(ServedModel& model);
+// Adds what its files show: bytes, context, age. `context_length`: as in ModelListOptions.
+void describe_model(ServedModel& model, int context_length);
 
 // Whether it is "NAME=MODEL".
 bool is_named_model(const std::string& text);

@@ -109,5 +109,21 @@ TEST_F(ModelListTest, WhatHasAnotherNameAlreadyIsNotListedAgain) {
   EXPECT_EQ(names_of(*by_path), (std::vector<std::string>{"large", "org/n:Q4_K_M"}));
 }
 
+// What a client may send: its server has the shorter one of the model's own and of --context-length.
+TEST_F(ModelListTest, TheContextIsThatOfTheModelsServer) {
+  const std::string demo = MILLRACE_SOURCE_DIR "/models/demo";
+  write("models.yaml", "short: {context-length: 256}\nfull: {context-length: 0}\nlong: {context-length: 4000}\n");
+  for (const auto& [of_all, wanted] : {std::pair(0, 1024), {512, 512}, {2000, 1024}}) {
+    const auto models =
+        list_models_to_serve({.models = {"plain=" + demo, "short=" + demo, "full=" + demo, "long=" + demo},
+                              .file = folder_ / "models.yaml",
+                              .context_length = of_all});
+    ASSERT_TRUE(models.ok()) << models.status().message();
+    std::vector<int> contexts;
+    for (const ServedModel& model : *models) contexts.push_back(model.context);
+    EXPECT_EQ(contexts, (std::vector<int>{wanted, 256, 1024, 1024})) << of_all;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -23,7 +23,7 @@ TEST_F(ModelRoutesTest, EachRouteOfOneModelIsOneOfSeveralToo) {
   http::Forwarder forwarder([](const std::string&) { return http::Response{.status = 503}; });
   http::Server router(http::ServerOptions{});
   ModelRoutes routes({.version = "test", .web = false}, pool, forwarder, router);
-  PullRoutes pulls(false, pool, router);
+  PullRoutes pulls({}, pool, router);
   routes.add();
   pulls.add();
   const std::vector<const http::Route*> all = router.routes();

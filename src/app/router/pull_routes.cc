@@ -154,7 +154,7 @@ Status PullRoutes::unserved(const http::Request& request, const http::ResponderP
 }
 
 Status PullRoutes::pull(const http::Request& request, const http::ResponderPtr& responder) {
-  RETURN_IF_ERROR(check_allowed(allowed_, request));
+  RETURN_IF_ERROR(check_allowed(options_.allowed, request));
   ASSIGN_OR_RETURN(const Json body, api::parse_body(request.body));
   ASSIGN_OR_RETURN(const std::string name, read_name(body));
   bool insecure = false, stream = true;
@@ -213,7 +213,7 @@ void PullRoutes::run(Job& job) {
 // The pulled model is one of the server's, under the name that its client has for it too.
 Status PullRoutes::take(Job& job, const std::string& name) {
   ServedModel model{.name = name, .path = name};
-  describe_model(model);
+  describe_model(model, options_.context_length);
   const Status added = pool_.add(std::move(model));
   if (!added.ok() && added.code() != StatusCode::kConflict) return added;
   const auto models = pool_.models();
@@ -224,7 +224,7 @@ Status PullRoutes::take(Job& job, const std::string& name) {
 }
 
 Status PullRoutes::copy(const http::Request& request, const http::ResponderPtr& responder) {
-  RETURN_IF_ERROR(check_allowed(allowed_, request));
+  RETURN_IF_ERROR(check_allowed(options_.allowed, request));
   ASSIGN_OR_RETURN(const Json body, api::parse_body(request.body));
   std::string source, destination;
   RETURN_IF_ERROR(json_read(body, "source", source));
@@ -245,7 +245,7 @@ Status PullRoutes::copy(const http::Request& request, const http::ResponderPtr& 
 }
 
 Status PullRoutes::remove(const http::Request& request, const http::ResponderPtr& responder) {
-  RETURN_IF_ERROR(check_allowed(allowed_, request));
+  RETURN_IF_ERROR(check_allowed(options_.allowed, request));
   ASSIGN_OR_RETURN(const Json body, api::parse_body(request.body));
   ASSIGN_OR_RETURN(std::string name, read_name(body));
   const auto models = pool_.models();

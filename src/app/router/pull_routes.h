@@ -25,9 +25,15 @@ inline constexpr std::size_t kMaxPulls = 2;            // at a time: 429 above
 inline constexpr std::size_t kMaxCopyNameBytes = 256;  // of a name that a client gives
 inline constexpr int kPullEventMs = 250;               // between two events of a pull
 
+struct PullRoutesOptions {
+  bool allowed = false;
+  int context_length = 0;  // as in ModelListOptions
+};
+
 class PullRoutes {
  public:
-  PullRoutes(bool allowed, ModelPool& pool, http::Server& server) : allowed_(allowed), pool_(pool), server_(server) {}
+  PullRoutes(PullRoutesOptions options, ModelPool& pool, http::Server& server)
+      : options_(options), pool_(pool), server_(server) {}
   ~PullRoutes() { stop(); }
 
   void add();
@@ -54,7 +60,7 @@ class PullRoutes {
   void run(Job& job);
   Status take(Job& job, const std::string& name);
 
-  const bool allowed_;
+  const PullRoutesOptions options_;
   ModelPool& pool_;
   http::Server& server_;
   std::atomic<bool> stopping_{false};

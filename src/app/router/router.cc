@@ -84,7 +84,7 @@ ModelPoolOptions pool_options(const ServeOptions& options) {
   out.memory_bytes = static_cast<uint64_t>(options.models_memory_gib * (1ULL << 30));
   out.wait_ms = int64_t{options.request_timeout_s} * 1000;
   out.available_bytes = [] { return memory_info().available_bytes; };
-  out.describe = describe_model;
+  out.describe = [length = options.model.context_length](ServedModel& model) { describe_model(model, length); };
   return out;
 }
 
@@ -119,7 +119,7 @@ class Router {
                  .require_model = options.require_model,
                  .web = options.web},
                 pool_, forwarder_, server_),
-        pulls_(options.allow_pull, pool_, server_) {}
+        pulls_({.allowed = options.allow_pull, .context_length = options.model.context_length}, pool_, server_) {}
 
   Status start() {
     routes_.add();
@@ -194,7 +194,8 @@ ModelListOptions list_options(const ServeOptions& options) {
                        .aliases = options.model_aliases,
                        .pinned = options.pinned_models,
                        .file = options.models_file,
-                       .cached = options.allow_pull};
+                       .cached = options.allow_pull,
+                       .context_length = options.model.context_length};
   if (!options.model.model.empty()) out.models.insert(out.models.begin(), options.model.model);
   return out;
 }
