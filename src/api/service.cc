@@ -2,27 +2,24 @@
 #include "api/error.h"
 #include "api/fields.h"
 #include "api/health.h"
+#include "api/model_objects.h"
 #include "api/routes.h"
-#include "base/json.h"
 
 namespace millrace::api {
 namespace {
 
-void append_model(std::string& out, const std::string& name, const ModelFacts& model) {
-  out += "{\"id\":";
-  json_append_string(out, name);
-  out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"millrace\",\"root\":", model.created);
-  json_append_string(out, model.name);
-  out += fmt::format(",\"parent\":null,\"max_model_len\":{}}}", model.context_length);
+std::string model_object(const std::string& name, const ModelFacts& model) {
+  return begin_model_object(
+             {.id = name, .root = model.name, .created = model.created, .context_length = model.context_length}) +
+         "}";
 }
 
 void list_models(ApiContext& context, const http::ResponderPtr& responder) {
-  std::string out = "{\"object\":\"list\",\"data\":[";
+  std::vector<std::pair<std::string, std::string>> objects;
   for (const std::string& name : context.names.names) {
-    if (out.back() == '}') out += ',';
-    append_model(out, name, context.engine.model());
+    objects.emplace_back(name, model_object(name, context.engine.model()));
   }
-  responder->send({.body = out + "]}"});
+  responder->send({.body = model_list_body(objects)});
 }
 
 void get_model(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
@@ -30,9 +27,7 @@ void get_model(ApiContext& context, const http::Request& request, const http::Re
   if (const Status known = context.names.check(wanted); !known.ok()) {
     return static_cast<void>(responder->send(error_response(field_error(known))));
   }
-  std::string out;
-  append_model(out, wanted, context.engine.model());
-  responder->send({.body = std::move(out)});
+  responder->send({.body = model_object(wanted, context.engine.model())});
 }
 
 // Constant cost: it looks at the last heartbeats.

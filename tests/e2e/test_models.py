@@ -148,7 +148,10 @@ def test_names_that_are_unknown_or_missing(models):
         assert status == 404 and "'nobody'" in json.dumps(answer) and "org/other" in json.dumps(answer)
     assert models.get("/v1/models/nobody")[0] == 404
     assert models.get("/v1/models/org/other")[2]["id"] == "org/other"
-    assert models.get("/v1/models/story")[2]["root"] == "tiny"
+    story = models.get("/v1/models/story")[2]
+    assert story["root"] == "tiny" and story["display_name"] == "story" and story["type"] == "model" and story["created_at"].endswith("Z")
+    listed = models.get("/v1/models")[2]
+    assert listed["first_id"] == listed["data"][0]["id"] and listed["last_id"] == listed["data"][-1]["id"] and listed["has_more"] is False
     assert models.post("/v1/chat/completions", b"{")[0] == 400
     assert models.post("/v1/nothing", STORY)[0] == 404
     text_of(ask(models, "tiny"))

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "api/model_objects.h"
 #include "base/json.h"
 
 namespace millrace {
@@ -19,10 +20,8 @@ std::string quoted(const std::string& text) {
 }  // namespace
 
 std::string model_object(const ServedModel& model, const std::string& id, const ModelStatus& status) {
-  std::string out =
-      fmt::format(R"({{"id":{},"object":"model","created":{},"owned_by":"millrace","root":{},"parent":null)",
-                  quoted(id), model.created, quoted(model.name));
-  if (model.context > 0) out += fmt::format(R"(,"max_model_len":{})", model.context);
+  std::string out = api::begin_model_object(
+      {.id = id, .root = model.name, .created = model.created, .context_length = model.context});
   out += fmt::format(R"(,"status":{{"value":"{}","pinned":{})", model_state_name(status.state), status.pinned);
   if (status.state == ModelState::kLoading) out += fmt::format(R"(,"progress":{:.3f})", status.progress);
   if (!status.error.empty()) out += R"(,"failed":true,"error":)" + quoted(status.error);
@@ -30,13 +29,14 @@ std::string model_object(const ServedModel& model, const std::string& id, const 
 }
 
 std::string model_list(const std::vector<ServedModel>& models, const std::vector<ModelStatus>& statuses) {
-  std::string out = R"({"object":"list","data":[)";
+  std::vector<std::pair<std::string, std::string>> objects;
   for (std::size_t i = 0; i < models.size(); ++i) {
-    if (i > 0) out += ',';
-    out += model_object(models[i], models[i].name, statuses[i]);
-    for (const std::string& alias : models[i].aliases) out += ',' + model_object(models[i], alias, statuses[i]);
+    objects.emplace_back(models[i].name, model_object(models[i], models[i].name, statuses[i]));
+    for (const std::string& alias : models[i].aliases) {
+      objects.emplace_back(alias, model_object(models[i], alias, statuses[i]));
+    }
   }
-  return out + "]}";
+  return api::model_list_body(objects);
 }
 
 std::string model_states(const std::vector<ModelStatus>& statuses) {

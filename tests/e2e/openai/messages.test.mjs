@@ -42,6 +42,14 @@ test('a text, streamed and not', async () => {
   assert.ok(answer._request_id.startsWith('req-'));
 });
 
+test('the models are listed and retrieved', async () => {
+  const listed = [];
+  for await (const model of client.models.list()) listed.push(model);
+  assert.deepEqual(listed.map(({ id, type, display_name: name }) => [id, type, name]), [['demo', 'model', 'demo']]);
+  assert.ok(Date.parse(listed[0].created_at) > 0);
+  assert.equal((await client.models.retrieve('demo')).created_at, listed[0].created_at);
+});
+
 test('the events of a stream', async () => {
   const types = [];
   let text = '';
