@@ -31,14 +31,6 @@ std::vector<fs::path> files_of(const fs::path& path) {
   return out;
 }
 
-std::string sha256_of(const std::string& text) {
-  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
-  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
-  std::string out;
-  for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
-  return out;
-}
-
 void read_files(const std::string& path, ModelSummary& out) {
   std::string listed;
   for (const fs::path& file : files_of(path)) {
@@ -71,6 +63,14 @@ std::string common_type(const WeightStore& store) {
 }
 
 }  // namespace
+
+std::string sha256_of(const std::string& text) {
+  std::array<unsigned char, SHA256_DIGEST_LENGTH> digest{};
+  SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest.data());
+  std::string out;
+  for (const unsigned char byte : digest) out += fmt::format("{:02x}", byte);
+  return out;
+}
 
 ModelSummary summarize_model(const std::string& path) {
   ModelSummary out;

@@ -18,6 +18,9 @@ struct ModelSummary {
   std::string digest;        // 64 hex digits: of the names, sizes and times of the files, which is not of their bytes
 };
 
+// 64 hex digits.
+std::string sha256_of(const std::string& text);
+
 // `path`: a model's directory or GGUF file. What cannot be read is left as it is.
 ModelSummary summarize_model(const std::string& path);
 

@@ -1,6 +1,5 @@
 #include "api/ollama_models.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <cctype>
@@ -9,6 +8,7 @@
 #include <utility>
 
 #include "api/fields.h"
+#include "api/model_objects.h"
 #include "api/model_summary.h"
 
 namespace millrace::api {
@@ -17,8 +17,6 @@ namespace {
 using OrderedJson = nlohmann::ordered_json;
 
 constexpr const char* kNever = "9999-12-31T23:59:59Z";  // the model is loaded as long as the server runs
-
-std::string time_text(int64_t unix_seconds) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(unix_seconds)); }
 
 // "Qwen3MoeForCausalLM" is the family qwen3moe.
 std::string family_of(const std::string& architecture) {
@@ -34,29 +32,23 @@ std::string size_text(int64_t parameters) {
   return parameters > 0 ? fmt::format("{:.1f}K", count / 1e3) : "";
 }
 
-OrderedJson details_of(const ModelFacts& model, const ModelSummary& files) {
-  const std::string family = family_of(model.architecture);
+OrderedJson details_of(const std::string& architecture, const ModelSummary& files) {
+  const std::string family = family_of(architecture);
   return {{"parent_model", ""},
           {"format", files.format},
           {"family", family},
-          {"families", OrderedJson::array({family})},
+          {"families", family.empty() ? OrderedJson::array() : OrderedJson::array({family})},
           {"parameter_size", size_text(files.parameters)},
           {"quantization_level", files.quantization}};
 }
 
-// Of /api/tags and /api/ps: the one model under each of its names.
-OrderedJson listed_models(const ApiContext& context, const ModelSummary& files, const OrderedJson& more) {
-  OrderedJson models = OrderedJson::array();
+// The one model under each of its names.
+std::string listed_models(const ApiContext& context, const ModelSummary& files, std::optional<int> context_length) {
+  std::vector<OrderedJson> models;
   for (const std::string& name : context.names.names) {
-    OrderedJson model = {{"name", name}, {"model", name}};
-    model["modified_at"] = time_text(files.modified);
-    model["size"] = files.bytes;
-    model["digest"] = files.digest;
-    model["details"] = details_of(context.engine.model(), files);
-    model.update(more);
-    models.push_back(std::move(model));
+    models.push_back(ollama_model(name, context.engine.model().architecture, files, context_length));
   }
-  return {{"models", std::move(models)}};
+  return ollama_list_body(models);
 }
 
 OrderedJson capabilities_of(const ModelFacts& model) {
@@ -86,14 +78,15 @@ OrderedJson shown_model(const ModelFacts& model, const ModelSummary& files) {
   const std::string family = family_of(model.architecture);
   return {{"template", model.chat_template},
           {"parameters", parameters_of(model)},
-          {"details", details_of(model, files)},
+          {"details", details_of(model.architecture, files)},
           {"model_info",
            {{"general.architecture", family},
             {"general.parameter_count", files.parameters},
             {family + ".context_length", model.context_length},
+            {family + ".embedding_length", model.embedding_size},
             {family + ".vocab_size", model.vocab_size}}},
           {"capabilities", capabilities_of(model)},
-          {"modified_at", time_text(files.modified)}};
+          {"modified_at", rfc3339_time(files.modified)}};
 }
 
 // `model`, or `name` as older clients have it.
@@ -133,6 +126,22 @@ void add_unserved_routes(ApiContext& context) {
 
 }  // namespace
 
+OrderedJson ollama_model(const std::string& name, const std::string& architecture, const ModelSummary& files,
+                         std::optional<int> context_length) {
+  const std::string tagged = with_default_tag(name);
+  OrderedJson out = {{"name", tagged},      {"model", tagged},        {"modified_at", rfc3339_time(files.modified)},
+                     {"size", files.bytes}, {"digest", files.digest}, {"details", details_of(architecture, files)}};
+  if (context_length) out.update({{"expires_at", kNever}, {"size_vram", 0}, {"context_length", *context_length}});
+  return out;
+}
+
+std::string ollama_list_body(const std::vector<OrderedJson>& models) {
+  // A name that is no UTF-8, of a folder, costs the others nothing.
+  return OrderedJson{{"models", models}}.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string ollama_version_body() { return fmt::format(R"({{"version":"{}"}})", kOllamaApiVersion); }
+
 Result<std::string> read_ollama_model(const ModelNames& names, const Json& body) {
   auto name = names.read(body);
   if (name.ok() || name.status().code() != StatusCode::kNotFound) return name;
@@ -157,21 +166,19 @@ void add_ollama_route(ApiContext& context, http::Route route, OllamaEndpoint end
 
 void add_ollama_model_routes(ApiContext& context) {
   const auto files = std::make_shared<const ModelSummary>(summarize_model(context.engine.model().path));
-  const auto get = [&context](const char* path, http::Access access, std::function<OrderedJson(ApiContext&)> answer) {
+  const auto get = [&context](const char* path, http::Access access, std::function<std::string(ApiContext&)> answer) {
     add_ollama_route(
         context, {.method = "GET", .pattern = path, .access = access}, OllamaEndpoint::kChat,
         [answer = std::move(answer)](ApiContext& api, const http::Request&, const http::ResponderPtr& responder) {
-          responder->send({.body = answer(api).dump()});
+          responder->send({.body = answer(api)});
           return ok_status();
         });
   };
   const http::Access models = context.public_models ? http::Access::kPublic : http::Access::kUser;
-  get("/api/version", http::Access::kPublic, [](ApiContext& api) { return OrderedJson{{"version", api.version}}; });
-  get("/api/tags", models, [files](ApiContext& api) { return listed_models(api, *files, OrderedJson::object()); });
+  get("/api/version", http::Access::kPublic, [](ApiContext&) { return ollama_version_body(); });
+  get("/api/tags", models, [files](ApiContext& api) { return listed_models(api, *files, std::nullopt); });
   get("/api/ps", models, [files](ApiContext& api) {
-    if (!is_ready(api)) return OrderedJson{{"models", OrderedJson::array()}};
-    return listed_models(
-        api, *files, {{"expires_at", kNever}, {"size_vram", 0}, {"context_length", api.engine.model().context_length}});
+    return is_ready(api) ? listed_models(api, *files, api.engine.model().context_length) : ollama_list_body({});
   });
   add_ollama_route(context, {.method = "POST", .pattern = "/api/show", .access = models}, OllamaEndpoint::kChat,
                    [files](ApiContext& api, const http::Request& request, const http::ResponderPtr& responder) {

@@ -1,6 +1,7 @@
 // What Ollama's clients get for what the engine reports, over real sockets. Shapes are those of Ollama's API reference.
 #include <gtest/gtest.h>
 
+#include "api/ollama_models.h"
 #include "api/testing/api_harness.h"
 
 namespace millrace::api::testing {
@@ -203,11 +204,17 @@ TEST_F(OllamaTest, TheModelIsListedAndShown) {
   engine_.facts.chat_template = "{{ messages }}";
   engine_.facts.tool_dialect = wire::ToolDialect::kQwen;
   engine_.facts.temperature = 0.6;
+  engine_.facts.embedding_size = 288;
+  context_->names.names = {"demo", "demo:8b"};
   const Json tags = get("/api/tags").json();
-  ASSERT_EQ(tags["models"].size(), 1U);
-  EXPECT_EQ(tags["models"][0]["name"], "demo");
+  ASSERT_EQ(tags["models"].size(), 2U);
+  for (const char* member : {"name", "model"}) {
+    EXPECT_EQ(tags["models"][0][member], "demo:latest");
+    EXPECT_EQ(tags["models"][1][member], "demo:8b");
+  }
   EXPECT_EQ(tags["models"][0]["details"]["family"], "qwen3moe");
-  EXPECT_EQ(get("/api/version").json(), parsed(R"({"version":"test"})"));
+  EXPECT_EQ(get("/api/version").json(), Json({{"version", kOllamaApiVersion}}));
+  EXPECT_EQ(get("/version").json(), parsed(R"({"version":"test"})"));
   const Json ps = get("/api/ps").json();
   EXPECT_EQ(ps["models"][0]["context_length"], 64);
   engine_.state.ready = false;
@@ -215,6 +222,7 @@ TEST_F(OllamaTest, TheModelIsListedAndShown) {
   const Json shown = post("/api/show", R"({"model":"demo"})").get().json();
   EXPECT_EQ(shown["capabilities"], parsed(R"(["completion","tools"])"));
   EXPECT_EQ(shown["model_info"]["qwen3moe.context_length"], 64);
+  EXPECT_EQ(shown["model_info"]["qwen3moe.embedding_length"], 288);
   EXPECT_EQ(shown["template"], "{{ messages }}");
   EXPECT_EQ(shown["parameters"], "temperature                    0.6");
   EXPECT_EQ(post("/api/show", R"({"name":"other"})").get().status, 404);

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import signal
 
 import pytest
@@ -109,8 +110,14 @@ def test_every_family_of_endpoints_names_its_model(models):
     assert models.post("/v1/responses", {"model": "story", "input": "Hi", "max_output_tokens": 4})[0] == 200
     assert models.post("/tokenize", {"model": "tiny", "prompt": "Hi"})[0] == 200
     assert models.get("/server_info?model=tiny")[2]["served_model_name"] == "tiny"
-    assert [model["name"] for model in models.get("/api/tags")[2]["models"]] == ["broken", "org/other", "tiny"]
-    assert "tiny" in [model["name"] for model in models.get("/api/ps")[2]["models"]]
+    tags = models.get("/api/tags")[2]["models"]
+    assert [model["name"] for model in tags] == [model["model"] for model in tags] == ["broken:latest", "org/other:latest", "tiny:latest"]
+    assert all(re.fullmatch("[0-9a-f]{64}", model["digest"]) for model in tags)
+    running = next(model for model in models.get("/api/ps")[2]["models"] if model["name"] == "tiny:latest")
+    assert running["context_length"] == models.get("/model_info?model=tiny")[2]["context_length"] and running["details"] == tags[-1]["details"]
+    shown = models.post("/api/show", {"model": "tiny:latest"})[2]
+    assert shown["details"] == running["details"] and shown["details"]["family"] == "qwen3" and shown["model_info"]["qwen3.embedding_length"] == 288
+    assert models.get("/api/version")[2] == {"version": "0.9.6"} != models.get("/version")[2]
     # An upload: the model takes no audio, and its own server says so.
     form = b'--x\r\nContent-Disposition: form-data; name="model"\r\n\r\ntiny\r\n--x\r\nContent-Disposition: form-data; name="file"; filename="a.wav"\r\n\r\nRIFF\r\n--x--\r\n'
     status, _, answer = models.request("POST", "/v1/audio/transcriptions", form, {"Content-Type": "multipart/form-data; boundary=x"})

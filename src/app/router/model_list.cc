@@ -168,12 +168,15 @@ std::optional<std::string> local_path(const ServedModel& model) {
 
 void describe_model(ServedModel& model, int context_length) {
   const std::optional<std::string> path = local_path(model);
-  if (!path) return;
-  const api::ModelSummary summary = api::summarize_model(*path);
-  model.bytes = summary.bytes;
-  model.created = summary.modified;
+  if (!path) {
+    model.files.digest = api::sha256_of(model.name);  // clients show its beginning, and fail without
+    return;
+  }
+  model.files = api::summarize_model(*path);
+  model.bytes = model.files.bytes;
   const auto dir = open_model_dir(*path);
   if (!dir.ok()) return;
+  model.architecture = architecture_name(dir->config.architecture);
   model.context = millrace::context_length(dir->config, wanted_context(model, context_length));
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/model_summary.h"
 #include "base/status.h"
 
 namespace millrace {
@@ -21,7 +22,8 @@ struct ServedModel {
   std::string path;                      // as `serve` takes it: a path, or ORG/NAME[:QUANT] of a hub
   uint64_t bytes = 0;                    // of its weights, as they are stored; 0: not known before it is there
   int context = 0;                       // tokens, as its server has them; 0: not known
-  int64_t created = 0;                   // Unix seconds, of its newest file
+  std::string architecture{};            // "": not known
+  api::ModelSummary files{};             // of one that is not on this host, the digest is of its name
   bool pinned = false;                   // loaded from the start, and never given up for another one
   std::optional<int> ttl_s{};            // in place of --model-ttl
   std::vector<std::string> arguments{};  // of its server, in place of those of all (models_file.h)
@@ -44,7 +46,7 @@ Result<std::vector<ServedModel>> list_models_to_serve(const ModelListOptions& op
 // Its files: a path, or of a hub what the cache has. nullopt: they are not there.
 std::optional<std::string> local_path(const ServedModel& model);
 
-// Adds what its files show: bytes, context, age. `context_length`: as in ModelListOptions.
+// Adds what its files show: bytes, context, architecture. `context_length`: as in ModelListOptions.
 void describe_model(ServedModel& model, int context_length);
 
 // Whether it is "NAME=MODEL".

@@ -1,11 +1,13 @@
 #include "app/router/model_lists.h"
 
-#include <fmt/chrono.h>
 #include <fmt/format.h>
 
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "api/model_objects.h"
+#include "api/ollama_models.h"
 #include "base/json.h"
 
 namespace millrace {
@@ -21,7 +23,7 @@ std::string quoted(const std::string& text) {
 
 std::string model_object(const ServedModel& model, const std::string& id, const ModelStatus& status) {
   std::string out = api::begin_model_object(
-      {.id = id, .root = model.name, .created = model.created, .context_length = model.context});
+      {.id = id, .root = model.name, .created = model.files.modified, .context_length = model.context});
   out += fmt::format(R"(,"status":{{"value":"{}","pinned":{})", model_state_name(status.state), status.pinned);
   if (status.state == ModelState::kLoading) out += fmt::format(R"(,"progress":{:.3f})", status.progress);
   if (!status.error.empty()) out += R"(,"failed":true,"error":)" + quoted(status.error);
@@ -53,18 +55,14 @@ std::string model_states(const std::vector<ModelStatus>& statuses) {
 
 std::string ollama_list(const std::vector<ServedModel>& models, const std::vector<ModelStatus>& statuses,
                         bool loaded_only) {
-  std::string out = R"({"models":[)";
+  std::vector<nlohmann::ordered_json> out;
   for (std::size_t i = 0; i < models.size(); ++i) {
+    const ServedModel& model = models[i];
     if (loaded_only && statuses[i].state != ModelState::kLoaded) continue;
-    if (out.back() == '}') out += ',';
-    out += fmt::format(
-        R"({{"name":{0},"model":{0},"modified_at":"{1:%Y-%m-%dT%H:%M:%SZ}","size":{2},"digest":"","details":{{)"
-        R"("parent_model":"","format":"","family":"","families":[],"parameter_size":"","quantization_level":""}})",
-        quoted(models[i].name), fmt::gmtime(models[i].created), models[i].bytes);
-    if (loaded_only) out += R"(,"expires_at":"9999-12-31T23:59:59Z","size_vram":0)";
-    out += '}';
+    const auto context = loaded_only ? std::optional(model.context) : std::nullopt;
+    out.push_back(api::ollama_model(model.name, model.architecture, model.files, context));
   }
-  return out + "]}";
+  return api::ollama_list_body(out);
 }
 
 std::vector<MetricSample> model_samples(const std::vector<ModelStatus>& statuses) {

@@ -237,8 +237,9 @@ void ModelPool::describe(Slot& slot) {
   options_.describe(model);
   const std::lock_guard lock(mutex_);
   slot.model.bytes = model.bytes;
-  slot.model.created = model.created;
   slot.model.context = model.context;
+  slot.model.architecture = std::move(model.architecture);
+  slot.model.files = std::move(model.files);
   list_anew();
 }
 

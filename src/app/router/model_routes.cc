@@ -14,6 +14,7 @@
 #include "api/messages_error.h"
 #include "api/multipart.h"
 #include "api/ollama_error.h"
+#include "api/ollama_models.h"
 #include "api/routes.h"
 #include "app/router/metrics_merge.h"
 #include "app/router/model_lists.h"
@@ -195,7 +196,7 @@ void ModelRoutes::add() {
   };
   constant("/live", R"({"live":true})");
   constant("/version", fmt::format(R"({{"version":"{}"}})", options_.version));
-  constant("/api/version", fmt::format(R"({{"version":"{}"}})", options_.version));
+  constant("/api/version", api::ollama_version_body());
   if (options_.web) return http::add_static_files(server_, web_files());
   add_local("GET", "/", Access::kPublic, &ModelRoutes::hello);
 }

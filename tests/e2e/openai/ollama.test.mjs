@@ -105,7 +105,7 @@ test('the model is listed, shown and loaded', async () => {
   const { models } = await client.list();
   assert.equal(models.length, 1);
   const [model] = models;
-  assert.equal(model.name, 'demo');
+  assert.deepEqual([model.name, model.model], ['demo:latest', 'demo:latest']);
   assert.equal(model.details.format, 'safetensors');
   assert.equal(model.details.family, 'qwen3');
   assert.equal(model.details.parameter_size, '5.7M');
@@ -120,7 +120,9 @@ test('the model is listed, shown and loaded', async () => {
   assert.deepEqual(about.capabilities, ['completion', 'tools', 'thinking']);
   assert.equal(about.model_info['qwen3.context_length'], running.context_length);
   assert.ok(about.model_info['general.parameter_count'] > 5e6);
-  assert.equal((await client.version()).version, (await (await fetch(`${root}/version`)).json()).version);
+  assert.equal(about.model_info['qwen3.embedding_length'], 288);
+  const [major, minor] = (await client.version()).version.split('.').map(Number);
+  assert.ok(major > 0 || minor >= 9);  // of Ollama, which clients compare with the least one that they need
   const empty = await client.generate({ model: 'demo', prompt: '', keep_alive: '5m' });
   assert.deepEqual([empty.response, empty.done, empty.done_reason], ['', true, 'load']);
 });
