@@ -12,6 +12,9 @@ using Kind = wire::OutputEvent::Kind;
 
 constexpr std::string_view kCallIdPrefix = "toolu_";
 
+// Where its text begins. Anthropic's types have a list or null for citations; Vercel's client takes no null.
+constexpr std::string_view kTextHead = R"({"type":"text","citations":[],"text":)";
+
 // Up to where the input stands.
 void append_call_head(std::string& out, const std::string& name) {
   out += fmt::format(R"({{"type":"tool_use","id":"{}","caller":{{"type":"direct"}},"name":)", make_id(kCallIdPrefix));
@@ -34,7 +37,7 @@ struct MessageOutput::EventSink {
       append_call_head(out, name);
       out += "{}}";
     } else {
-      out += block == Block::kText ? R"({"type":"text","citations":null,"text":""})"
+      out += block == Block::kText ? std::string(kTextHead) + R"(""})"
                                    : R"({"type":"thinking","thinking":"","signature":""})";
     }
     out += '}';
@@ -67,7 +70,7 @@ struct MessageOutput::ContentSink {
     if (block == Block::kCall) {
       append_call_head(out, name);
     } else {
-      out += block == Block::kText ? R"({"type":"text","citations":null,"text":)" : R"({"type":"thinking","thinking":)";
+      out += block == Block::kText ? kTextHead : R"({"type":"thinking","thinking":)";
     }
   }
   void text(Block /*block*/, const std::string& text) { collected += text; }

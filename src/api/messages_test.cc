@@ -72,7 +72,7 @@ TEST_F(MessagesTest, Complete) {
   EXPECT_EQ(body["type"], "message");
   EXPECT_EQ(body["role"], "assistant");
   EXPECT_EQ(body["model"], "demo");
-  EXPECT_EQ(body["content"], parsed(R"([{"type":"text","citations":null,"text":"Hello"}])"));
+  EXPECT_EQ(body["content"], parsed(R"([{"type":"text","citations":[],"text":"Hello"}])"));
   EXPECT_EQ(body["stop_reason"], "stop_sequence");
   EXPECT_EQ(body["stop_sequence"], "X");
   EXPECT_EQ(body["usage"], parsed(R"({"input_tokens":3,"cache_creation_input_tokens":0,)"
@@ -102,10 +102,10 @@ TEST_F(MessagesTest, BlocksOfAStreamAreThoseOfAnAnswer) {
   engine_.facts.tool_dialect = wire::ToolDialect::kQwen;
   const std::string body = std::string(kBody) + R"(,"tools":[{"name":"f","input_schema":{}}])";
   const Json expected =
-      parsed(R"([{"type":"thinking","thinking":"hm","signature":""},{"type":"text","citations":null,"text":"so"},)"
+      parsed(R"([{"type":"thinking","thinking":"hm","signature":""},{"type":"text","citations":[],"text":"so"},)"
              R"({"type":"tool_use","caller":{"type":"direct"},"name":"f","input":{"a":1}},)"
              R"({"type":"tool_use","caller":{"type":"direct"},"name":"f","input":{}},)"
-             R"({"type":"text","citations":null,"text":"on"}])");
+             R"({"type":"text","citations":[],"text":"on"}])");
   for (const bool one_call : {false, true}) {
     Json wanted = expected;
     if (one_call) wanted.erase(3);
@@ -130,9 +130,8 @@ TEST_F(MessagesTest, ThinkingIsOmittedWhereAsked) {
   engine_.accept(0);
   events(0, {{Kind::kReasoning, "hm"}, {Kind::kText, "so"}});
   engine_.end(0, {}, 3);
-  EXPECT_EQ(
-      answer.get().json()["content"],
-      parsed(R"([{"type":"thinking","thinking":"","signature":""},{"type":"text","citations":null,"text":"so"}])"));
+  EXPECT_EQ(answer.get().json()["content"],
+            parsed(R"([{"type":"thinking","thinking":"","signature":""},{"type":"text","citations":[],"text":"so"}])"));
 }
 
 TEST_F(MessagesTest, ErrorsHaveTheFormOfTheFamily) {

@@ -122,7 +122,7 @@ def shown(message):
         if block["type"] == "tool_use":
             assert re.fullmatch("toolu_[0-9a-f]{24}", block.pop("id")) and block.pop("caller") == {"type": "direct"}
         elif block["type"] == "text":
-            assert block.pop("citations") is None
+            assert block.pop("citations") == []
     assert 0 <= usage["output_tokens_details"]["thinking_tokens"] <= usage["output_tokens"]
     total = usage["input_tokens"] + usage["cache_read_input_tokens"]
     return {**message, "id": None, "content": blocks, "usage": (total, usage["output_tokens"])}

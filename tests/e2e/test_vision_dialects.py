@@ -75,7 +75,7 @@ def prompt_tokens(usage):
 def test_answers_are_those_of_transformers(vision, one):
     body = messages_body([block(part) for part in one["parts"]])
     answer = answered(vision, MESSAGES, body)
-    assert answer["content"] == [{"type": "text", "citations": None, "text": one["text"]}]
+    assert answer["content"] == [{"type": "text", "citations": [], "text": one["text"]}]
     assert prompt_tokens(answer["usage"]) == len(one["prompt"])
     assert answered(vision, COUNT, body) == {"input_tokens": len(one["prompt"])}
     answer = answered(vision, RESPONSES, responses_body([item_part(part) for part in one["parts"]]))

@@ -72,13 +72,13 @@ test('stop sequences', async () => {
 
 test('thinking', async () => {
   const answer = await both(thought);
-  assert.deepEqual(answer.content, [{ type: 'thinking', thinking: 'Hm.', signature: '' }, { type: 'text', citations: null, text: 'Sun.' }]);
+  assert.deepEqual(answer.content, [{ type: 'thinking', thinking: 'Hm.', signature: '' }, { type: 'text', citations: [], text: 'Sun.' }]);
   const opened = { ebnf: 'root ::= "Hm.\\n</think>\\n\\nSun."' };  // the template writes the tag
   for (const thinking of [{ type: 'adaptive' }, { type: 'enabled', budget_tokens: 1999 }]) {
     assert.deepEqual((await both({ ...opened, thinking, max_tokens: 2000 })).content, answer.content);
   }
   const off = await both({ ebnf: 'root ::= "Sun."', thinking: { type: 'disabled' } });
-  assert.deepEqual(off.content, [{ type: 'text', citations: null, text: 'Sun.' }]);
+  assert.deepEqual(off.content, [{ type: 'text', citations: [], text: 'Sun.' }]);
 });
 
 for (const [name, fields] of Object.entries({
