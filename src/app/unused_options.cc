@@ -47,6 +47,17 @@ std::string given(const ServeOptions& options, std::string_view prefix) {
   return found == options.given.end() ? "" : *found;
 }
 
+// Which of several models are loaded is a question only where a router may choose.
+Status check_one_model(const ServeOptions& options) {
+  for (const char* name : {"models-max", "models-memory-gib"}) {
+    if (std::ranges::find(options.given, name) == options.given.end()) continue;
+    return invalid_argument(
+        "--{} has no use with one model; wanted several (--models-dir FOLDER, or --model for each), or it left out",
+        name);
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
@@ -61,7 +72,7 @@ Status check_used(const ServeOptions& options, const PipelineSpec& spec) {
         "stages run, or the option left out",
         name);
   }
-  if (is_text_pipeline(spec)) return ok_status();
+  if (is_text_pipeline(spec)) return check_one_model(options);
   static const std::vector<std::string> kUsed = {"host",
                                                  "port",
                                                  "uds",

@@ -102,6 +102,9 @@ TEST(UnusedOptions, TextUsesTheOthers) {
   ASSERT_TRUE(text.ok());
   EXPECT_EQ(refusal({"model", "dp", "request-timeout-s", "kv-gib"}, *text), "");
   EXPECT_NE(refusal({"listen"}, *text), "");
+  for (const std::string name : {"models-max", "models-memory-gib"}) {
+    EXPECT_NE(refusal({"model", name}, *text).find("--" + name + " has no use with one model"), std::string::npos);
+  }
 }
 
 }  // namespace

@@ -384,7 +384,8 @@ def test_ready_says_what_loads(folder):
 @pytest.mark.parametrize("arguments,words", [
     (["--model", DEMO, "--model", DEMO], ["'demo'", "NAME=PATH"]), (["--models-dir", "/nonexistent"], ["/nonexistent"]), (["--model", DEMO, "--model", "/nonexistent/x"], ["/nonexistent/x"]),
     (["--model", f"a={DEMO}", "--model", f"b={DEMO}", "--pin-model", "c"], ["--pin-model", "'c'"]), (["--model", f"a={DEMO}", "--model-alias", "b"], ["ALIAS=NAME"]),
-    (["--model", f"a={DEMO}", "--model", f"b={DEMO}", "--served-model-name", "c"], ["--served-model-name"]), (["--model", f"a={DEMO}", "--pipeline", "x.yaml"], ["--pipeline"])])
+    (["--model", f"a={DEMO}", "--model", f"b={DEMO}", "--served-model-name", "c"], ["--served-model-name"]), (["--model", f"a={DEMO}", "--pipeline", "x.yaml"], ["--pipeline"]),
+    (["--model", DEMO, "--models-max", "2"], ["--models-max", "one model"]), (["--model", DEMO, "--models-memory-gib", "1"], ["--models-memory-gib", "one model"])])
 def test_options_that_do_not_fit_are_named(arguments, words):
     code, _, err = run("serve", *arguments)
     assert code == 2 and len(err.splitlines()) == 1 and all(word in err for word in words), err
