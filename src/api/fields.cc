@@ -179,7 +179,7 @@ ApiError field_error(const Status& status) {
       error.param = std::string(message.substr(0, space));
     }
   }
-  if (error.param == "the") error.param.clear();
+  if (error.param == "the" || error.param.starts_with('/')) error.param.clear();  // a path is no field
   if (error.http_status == 400 && message.substr(0, space).ends_with(':'))
     error.param = std::string(message.substr(0, space - 1));
   return error;

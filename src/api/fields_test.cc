@@ -225,6 +225,14 @@ TEST(Fields, WhatIsNotServedIsRefusedByName) {
   for (const char* body : neutral) EXPECT_TRUE(read(body).ok()) << body;
 }
 
+TEST(Fields, AnErrorsParamIsAField) {
+  for (const auto& [message, param] : {std::pair("temperature is 9; wanted less", "temperature"),
+                                       {"the body has 9 bytes; wanted less", ""},
+                                       {"/v1/realtime is not served here; wanted another server", ""}}) {
+    EXPECT_EQ(field_error(Status(StatusCode::kUnsupported, message)).param, param) << message;
+  }
+}
+
 TEST(Fields, TheModelsName) {
   const auto check = [](const std::string& text) { return ModelNames{{"demo"}}.read(*parse_body(text)).status(); };
   EXPECT_TRUE(check("{}").ok());

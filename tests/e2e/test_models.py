@@ -139,6 +139,8 @@ def test_paths_of_one_model_are_those_of_several(models):
         status, _, answer = models.post(path, {"model": "tiny"})
         assert status == 404 and "Compacted responses are not served" in answer["error"]["message"]
     assert models.get("/flush_cache?model=tiny")[0] == 200
+    status, _, answer = models.get("/v1/realtime?model=tiny")
+    assert status == 400 and answer["error"]["param"] is None
 
 
 def test_a_put_loads_its_model(folder):
