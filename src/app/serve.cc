@@ -224,7 +224,8 @@ Status fit_text_pipeline(ServeOptions& options, PipelineSpec& spec, LeadOptions&
   const std::string file =
       options.pipeline.empty() ? builtin_file(text_shape(spec)->talk != nullptr) : options.pipeline;
   if (options.model.model.empty()) {
-    return invalid_argument("--model is missing; wanted a Hugging Face model directory, or ORG/NAME of a hub");
+    return invalid_argument(
+        "--model is missing; wanted a Hugging Face model directory, a GGUF file, or ORG/NAME of a hub");
   }
   RETURN_IF_ERROR(check_text_pipeline(spec, file, options.dp));
   if (options.model.pp > 1 && generating_stage(spec).layers) {

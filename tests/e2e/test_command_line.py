@@ -181,6 +181,11 @@ def test_a_model_that_cannot_be_looked_at_is_named_with_the_reason(tmp_path):
             assert code == 2 and reason in err and str(path)[:200] in err, err
 
 
+def test_without_a_model_the_error_names_all_that_is_one():
+    code, _, err = run("serve")
+    assert code == 2 and all(word in err for word in ("--model is missing", "Hugging Face", "GGUF", "ORG/NAME")), err
+
+
 def test_a_port_that_is_taken_may_be_free_later():
     with Server() as server:
         code, _, err = run("serve", DEMO, "--port", server.port)
