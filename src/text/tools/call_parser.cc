@@ -25,7 +25,11 @@ void CallParser::finish(OutputEvents& out) {
   handle({{scanner_.take_held(), false}}, out);
   // `out` is the caller's, for this push alone: events of the dialect go there until flush_text().
   out_ = &out;
-  if (streamed_) held_.clear();  // the form behind the call is missing, or a part of the call, which has no end then
+  // Guarded, what is held is no text: the beginning of a call whose arguments have not begun, or the form behind one.
+  if (options_.guarded && !held_.empty()) {
+    held_.clear();
+    space_.clear();
+  }
   if (!held_.empty() && !ends_well()) broken();
   // White space that a call took along stays with it; behind text it is text.
   if (!space_follows_call_) text_ += space_;

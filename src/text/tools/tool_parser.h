@@ -5,10 +5,10 @@
 //
 // A call is held until it is complete and well formed, and then given out. What turns out to be no call, is cut off by
 // the end, or is over kMaxToolCallBytes, is text, byte for byte. Where a grammar guarantees that what begins as a call
-// is one (`guarded`), it is given out from its first argument on; one that the end cuts off ends there. White space
-// directly before a call, and behind the last one, belongs to the form and is dropped. The events, joined, do not
-// depend on how the output is cut into pushes. Time is linear in the bytes; memory is kMaxToolCallBytes and a call's
-// copy.
+// is one (`guarded`), it is given out from its first argument on; one that the end cuts off ends there, and before its
+// arguments it is dropped. White space directly before a call, and behind the last one, belongs to the form and is
+// dropped. The events, joined, do not depend on how the output is cut into pushes. Time is linear in the bytes; memory
+// is kMaxToolCallBytes and a call's copy.
 //
 // Owned by one request; one thread at a time.
 #pragma once

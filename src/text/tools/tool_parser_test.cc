@@ -344,10 +344,23 @@ TEST(GuardedToolParser, ACallThatIsCutOffHasNoEnd) {
   expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": "b)", R"(|call f|arguments {"a": "b)");
   expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": 1})", R"(|call f|arguments {"a": 1}|end)");
   expect(qwen, R"(<tool_call>{"name": "f", "arguments": {"a": 1}})", R"(|call f|arguments {"a": 1}|end)");
-  expect_text(qwen, R"(<tool_call>{"name": "f", "arg)");
   const Reading json{.dialect = ToolDialect::kJson, .guarded = true};
   expect(json, R"([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {"a)",
          R"(|call f|arguments {}|end|call g|arguments {"a)");
+}
+
+// It can be nothing but a call, so its form is no text for a client.
+TEST(GuardedToolParser, ACallThatIsCutOffBeforeItsArgumentsIsDropped) {
+  const Reading qwen{.guarded = true};
+  expect(qwen, R"(<tool_call>{"name": "f", "arg)", "");
+  expect(qwen, "See.\n<tool_call>\n", "|text See.");
+  expect(qwen, R"(<tool_call>{"name": "f", "arguments": {}}</tool_call> <tool_call>{"na)", "|call f|arguments {}|end");
+  const Reading json{.dialect = ToolDialect::kJson, .guarded = true};
+  expect(json, "[\n\n {\"name\" : \"weather\", \"argume", "");
+  expect(json, R"([{"name": "f", "arguments": {}}, {"na)", "|call f|arguments {}|end");
+  const Reading mistral{.dialect = ToolDialect::kMistral, .guarded = true};
+  expect(mistral, "[TOOL_CALLS]weather[ARGS]", "");
+  expect(mistral, "[TOOL_CALLS]f{}", "|call f|arguments {}|end");
 }
 
 // ---- Qwen3-Coder ----------------------------------------------------------------------------------------------------
