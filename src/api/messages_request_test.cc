@@ -103,6 +103,17 @@ TEST(MessagesRequest, ToolsAndTheirChoice) {
   EXPECT_EQ(choice(R"({"type":"tool","name":"g"})"), "tool_choice.name is 'g'; wanted the name of one of the tools");
 }
 
+// MCP's servers and their clients build such names: mcp__server__tool.
+TEST(MessagesRequest, AToolsNameMayBeLong) {
+  const auto named = [](std::size_t bytes) {
+    return field(std::string(kHi) + R"(,"tools":[{"name":")" + std::string(bytes, 'f') + R"(","input_schema":{}}]})",
+                 "tools");
+  };
+  EXPECT_EQ(named(128),
+            R"([{"type":"function","function":{"name":")" + std::string(128, 'f') + R"(","parameters":{}}}])");
+  EXPECT_NE(named(129).find("wanted 1 to 128 letters"), std::string::npos);
+}
+
 TEST(MessagesRequest, Thinking) {
   const auto thinking = [](const std::string& value, const std::string& more = "") {
     return field(std::string(kHi) + R"(,"max_tokens":3000,"thinking":)" + value + more + "}", "enable_thinking");

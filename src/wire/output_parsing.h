@@ -12,8 +12,8 @@
 
 namespace millrace::wire {
 
-inline constexpr std::size_t kMaxTools = 128;         // of one request
-inline constexpr std::size_t kMaxToolNameBytes = 64;  // as at OpenAI's
+inline constexpr std::size_t kMaxTools = 128;          // of one request
+inline constexpr std::size_t kMaxToolNameBytes = 128;  // as at Anthropic's; OpenAI's has 64
 
 inline constexpr std::size_t kMaxTextParameters = 2048;  // of all tools of one request
 

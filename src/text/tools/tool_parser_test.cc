@@ -150,7 +150,7 @@ TEST(QwenToolParser, WhatIsNoCallStaysTextByteForByte) {
                             "  lead <tool_call> {bad} </tool_call> trail  "}) {
     expect_text(qwen, input);
   }
-  expect_text(qwen, "<tool_call>{\"name\": \"" + std::string(65, 'n') + "\"}</tool_call>");
+  expect_text(qwen, "<tool_call>{\"name\": \"" + std::string(wire::kMaxToolNameBytes + 1, 'n') + "\"}</tool_call>");
   expect_text(qwen, "<tool_call>{\"name\": \"f\", \"arguments\": " + std::string(70, '[') + std::string(70, ']') + "}");
 }
 
