@@ -1,6 +1,7 @@
 #include "api/text_parameters.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string_view>
 
 #include "wire/output_parsing.h"
@@ -15,13 +16,17 @@ constexpr int kMaxSchemaDepth = 8;               // of references and alternativ
 struct Kinds {
   bool text = false;
   bool null = false;
+  bool literal = false;  // what Python writes in another way
   bool other = false;
 
-  void add(std::string_view type) { (type == "string" ? text : type == "null" ? null : other) = true; }
-  void add(const Kinds& more) { text |= more.text, null |= more.null, other |= more.other; }
+  void add(std::string_view type) {
+    const bool is_literal = type == "boolean" || type == "object" || type == "array";
+    (type == "string" ? text : type == "null" ? null : is_literal ? literal : other) = true;
+  }
+  void add(const Kinds& more) { text |= more.text, null |= more.null, literal |= more.literal, other |= more.other; }
 };
 
-constexpr Kinds kAnything{true, true, true};
+constexpr Kinds kAnything{true, true, true, true};
 
 Kinds kinds_of(const Json& schema, const Json& root, int depth);
 
@@ -67,6 +72,13 @@ Kinds kinds_of(const Json& schema, const Json& root, int depth) {
   return kAnything;
 }
 
+std::optional<wire::ParameterKind> parameter_kind(const Kinds& kinds) {
+  using enum wire::ParameterKind;
+  if (!kinds.text) return kinds.null || kinds.literal ? std::optional(kNoText) : std::nullopt;
+  if (kinds.literal || kinds.other) return std::nullopt;
+  return kinds.null ? kTextOrNull : kText;
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> find_text_parameters(const Json& tools) {
@@ -78,14 +90,14 @@ Result<std::vector<std::string>> find_text_parameters(const Json& tools) {
     if (!properties || !properties->is_object()) continue;
     for (const auto& [key, value] : properties->items()) {
       if (key.size() > kMaxParameterBytes) continue;
-      const Kinds kinds = kinds_of(value, *parameters, 0);
-      if (!kinds.text || kinds.other) continue;
-      out.push_back(wire::text_parameter(function.at("name").get<std::string>(), key, kinds.null));
+      const auto kind = parameter_kind(kinds_of(value, *parameters, 0));
+      if (kind) out.push_back(wire::text_parameter(function.at("name").get<std::string>(), key, *kind));
     }
   }
   if (out.size() <= wire::kMaxTextParameters) return out;
-  return invalid_argument("tools has {} parameters that are strings; wanted at most {}", out.size(),
-                          wire::kMaxTextParameters);
+  return invalid_argument(
+      "tools has {} parameters that are strings, booleans, objects, arrays or null; wanted at most {}", out.size(),
+      wire::kMaxTextParameters);
 }
 
 }  // namespace millrace::api

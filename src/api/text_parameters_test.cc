@@ -10,13 +10,14 @@
 namespace millrace::api {
 namespace {
 
-// "text", "text or null", or "anything": of one parameter of this schema.
+// "text", "text or null", "no text", or "anything": of one parameter of this schema.
 std::string kind_of(const std::string& schema) {
   const auto tools = parse_json(
       R"([{"function":{"name":"f","parameters":{"type":"object","properties":{"a":)" + schema +
       R"(},"$defs":{"S":{"type":"string"},"E":{"enum":["x","y"]},"N":{"type":"number"},"R":{"$ref":"#/$defs/R"}}}}}])");
   const auto found = find_text_parameters(*tools);
   if (!found.ok() || found->empty()) return "anything";
+  if (found->front() == wire::text_parameter("f", "a", wire::ParameterKind::kNoText)) return "no text";
   return found->front() == wire::text_parameter("f", "a") ? "text" : "text or null";
 }
 
@@ -33,9 +34,14 @@ TEST(TextParameters, ByTheSchema) {
     EXPECT_EQ(kind_of(schema), "text or null") << schema;
   }
   for (const char* schema :
+       {R"({"type":"boolean"})", R"({"type":["integer","null"]})", R"({"type":"null"})", R"({"enum":[true,1]})",
+        R"({"type":"array","items":{"type":"string"}})", R"({"anyOf":[{"type":"object"},{"type":"null"}]})"}) {
+    EXPECT_EQ(kind_of(schema), "no text") << schema;
+  }
+  for (const char* schema :
        {"{}", "true", R"({"type":"integer"})", R"({"type":["string","integer"]})", R"({"enum":["a",1]})",
         R"({"anyOf":[{"type":"string"},{}]})", R"({"$ref":"#/$defs/N"})", R"({"$ref":"#/$defs/none"})",
-        R"({"$ref":"#/$defs/R"})", R"({"$ref":"x.json"})", R"({"type":"null"})", R"({"$ref":"#/~"})"}) {
+        R"({"$ref":"#/$defs/R"})", R"({"$ref":"x.json"})", R"({"$ref":"#/~"})", R"({"type":["string","boolean"]})"}) {
     EXPECT_EQ(kind_of(schema), "anything") << schema;
   }
 }

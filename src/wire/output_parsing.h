@@ -17,9 +17,18 @@ inline constexpr std::size_t kMaxToolNameBytes = 128;  // as at Anthropic's; Ope
 
 inline constexpr std::size_t kMaxTextParameters = 2048;  // of all tools of one request
 
-// A parameter of a function, as one string: no name of a function has a '/' or a '?'. `nullable`: a bare null is none.
-inline std::string text_parameter(std::string_view function, std::string_view parameter, bool nullable = false) {
-  return (nullable ? "?" : "") + std::string(function) + "/" + std::string(parameter);
+// What is known of a parameter whose value is written without JSON's quotes.
+enum class ParameterKind : uint8_t {
+  kText,        // it is a string, whatever it reads as
+  kTextOrNull,  // but where it is a bare null
+  kNoText,      // it is none, and may be a boolean, null, an object or an array
+};
+
+// A parameter of a function, as one string: no name of a function has a '/', a '?' or a '!'.
+inline std::string text_parameter(std::string_view function, std::string_view parameter,
+                                  ParameterKind kind = ParameterKind::kText) {
+  const char* mark = kind == ParameterKind::kText ? "" : kind == ParameterKind::kTextOrNull ? "?" : "!";
+  return mark + std::string(function) + "/" + std::string(parameter);
 }
 
 enum class ToolDialect : uint8_t {
@@ -45,7 +54,7 @@ struct OutputParsing {
   bool reasoning_open = false;               // the output begins inside the reasoning
   bool reasoning_inline = false;             // the reasoning is text, tags included; no call is looked for in it
   bool guarded = false;                      // by a grammar, so that what begins as a call is one
-  std::vector<std::string> text_parameters;  // of kQwenXml: text_parameter() of those whose values are strings
+  std::vector<std::string> text_parameters;  // of kQwenXml: text_parameter() of those that are known
 
   bool empty() const { return tools == ToolDialect::kNone && reasoning == ReasoningDialect::kNone; }
 

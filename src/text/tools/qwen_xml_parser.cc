@@ -2,10 +2,12 @@
 // is the text itself, without the line ends next to its tags; what it is in JSON, the function's parameters decide.
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "base/json.h"
 #include "text/tools/call_parser.h"
+#include "text/tools/python_literal.h"
 
 namespace millrace {
 namespace {
@@ -86,14 +88,23 @@ class QwenXmlParser final : public CallParser {
     return rest.empty() && read_named_call(name, arguments + "}", names(), out);
   }
 
-  // JSON as the model wrote it, unless the parameter is a text, or it is none.
+  // JSON as the model wrote it, unless the parameter is a text, or it is none. Models also write Python's literals,
+  // which are read where a text is out of the question.
   void append_value(std::string& out, std::string_view name, std::string_view key, std::string_view value) const {
-    const auto is_listed = [&](bool nullable) {
-      return std::ranges::find(text_parameters_, wire::text_parameter(name, key, nullable)) != text_parameters_.end();
+    using wire::ParameterKind;
+    const auto is_listed = [&](ParameterKind kind) {
+      return std::ranges::find(text_parameters_, wire::text_parameter(name, key, kind)) != text_parameters_.end();
     };
-    const bool is_text = is_listed(false) || (is_listed(true) && value != "null");
+    const bool is_null = (value == "null" || value == "None") && is_listed(ParameterKind::kTextOrNull);
+    const bool is_text = is_listed(ParameterKind::kText) || (!is_null && is_listed(ParameterKind::kTextOrNull));
     if (!is_text && parse_json(value).ok()) {
       out += value;
+      return;
+    }
+    const bool no_text = is_null || is_listed(ParameterKind::kNoText);
+    const std::optional<std::string> literal = no_text ? python_as_json(value) : std::nullopt;
+    if (literal) {
+      out += *literal;
     } else {
       json_append_string(out, value);
     }

@@ -42,7 +42,7 @@ struct ToolParserOptions {
   std::vector<std::string> names;            // empty: any
   std::vector<std::string> text_markers;     // of markers_of(dialect), those that the tokenizer has no token for
   bool guarded = false;                      // by a grammar: kQwen, kMistral and kJson
-  std::vector<std::string> text_parameters;  // of kQwenXml: wire::text_parameter() of those that are strings
+  std::vector<std::string> text_parameters;  // of kQwenXml: wire::text_parameter() of those that are known
 };
 
 // kNone: everything is text.

@@ -379,7 +379,8 @@ TEST(QwenXmlToolParser, ReadsCalls) {
   expect(xml, "<tool_call><function=write></function></tool_call>", "|call write|arguments {}|end");
   expect_text(xml, "<tool_call><function=read></function></tool_call>");
   const Reading nullable{.dialect = ToolDialect::kQwenXml, .names = {"f"}, .text_parameters = {"?f/zip"}};
-  for (const auto& [value, written] : {std::pair("12345", "\"12345\""), {"true", "\"true\""}, {"null", "null"}}) {
+  for (const auto& [value, written] :
+       {std::pair("12345", "\"12345\""), {"true", "\"true\""}, {"null", "null"}, {"None", "null"}}) {
     expect(nullable,
            fmt::format("<tool_call><function=f><parameter=zip>\n{}\n</parameter></function></tool_call>", value),
            fmt::format("|call f|arguments {{\"zip\": {}}}|end", written));
@@ -387,6 +388,34 @@ TEST(QwenXmlToolParser, ReadsCalls) {
   expect_text(xml, "<tool_call><function=write><parameter=a>b</function></tool_call>");
   expect_text(xml, "<tool_call><function=write></function>x</tool_call>");
   expect_text(xml, "<tool_call><function=write></function>");
+}
+
+// What Python's literals mean, where the schema has no string; elsewhere they are texts.
+TEST(QwenXmlToolParser, ReadsPythonsLiterals) {
+  const Reading typed{.dialect = ToolDialect::kQwenXml, .names = {"f"}, .text_parameters = {"!f/a", "f/b"}};
+  const auto called = [](const char* key, const std::string& value) {
+    return fmt::format("<tool_call><function=f><parameter={}>\n{}\n</parameter></function></tool_call>", key, value);
+  };
+  const std::pair<const char*, const char*> cases[] = {
+      {"True", "true"},
+      {"False", "false"},
+      {"None", "null"},
+      {"true", "true"},
+      {"{'a': 1, 'b': [True, None, \"it's\"]}", R"({"a": 1, "b": [true, null, "it's"]})"},
+      {R"(['a\n\'', 1e5])", R"(["a\n'", 1e5])"},
+      {"TRUE", R"("TRUE")"},
+      {"(1, 2)", "\"(1, 2)\""},
+      {"{1: 2}", R"("{1: 2}")"},
+      {"['a", R"("['a")"},
+      {R"(['\q'])", R"("['\\q']")"},
+      {R"(['\)", R"("['\\")"},
+  };
+  for (const auto& [value, json] : cases) {
+    expect(typed, called("a", value), fmt::format("|call f|arguments {{\"a\": {}}}|end", json));
+  }
+  for (const char* key : {"b", "c"}) {  // a text, and one of which nothing is known
+    expect(typed, called(key, "True"), fmt::format("|call f|arguments {{\"{}\": \"True\"}}|end", key));
+  }
 }
 
 // ---- DeepSeek -------------------------------------------------------------------------------------------------------
