@@ -1,5 +1,6 @@
 #include "api/chat_prompt.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/content_blocks.h"
@@ -12,6 +13,7 @@
 namespace millrace::api {
 namespace {
 
+constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 constexpr std::string_view kRoles[] = {"system", "developer", "user", "assistant", "tool"};
 
 Status check_role(const Json& message, const std::string& where) {
@@ -175,7 +177,8 @@ Result<ChatValue> rewritten(const Json& messages, const std::string& text, const
   return ChatValue(out);
 }
 
-// Fields that are variables of the template, as in vLLM and others; chat_template_kwargs may have them already.
+// Fields that are variables of the template, as in vLLM and others; chat_template_kwargs may have them already. The
+// effort "none" also turns off what can be turned off.
 Status read_variables(const Json& body, ChatPrompt& prompt) {
   const Json* extra = json_find(body, "chat_template_kwargs");
   Json variables = extra ? *extra : Json::object();
@@ -192,11 +195,24 @@ Status read_variables(const Json& body, ChatPrompt& prompt) {
     variables[name] = *value;
     added = true;
   }
+  if (const Json* effort = json_find(body, "reasoning_effort")) {
+    RETURN_IF_ERROR(check_effort(effort->get_ref<const std::string&>(), "reasoning_effort"));
+    if (variables["reasoning_effort"] == "none" && !variables.contains("enable_thinking")) {
+      variables["enable_thinking"] = false;
+      added = true;
+    }
+  }
   if (added) prompt.template_kwargs = ChatValue(variables);
   return ok_status();
 }
 
 }  // namespace
+
+Status check_effort(std::string_view effort, std::string_view name) {
+  if (std::ranges::find(kEfforts, effort) != std::end(kEfforts)) return ok_status();
+  return invalid_argument("{} is '{}'; wanted none, minimal, low, medium, high, xhigh or max", name,
+                          effort.substr(0, kShownBytes));
+}
 
 void close_reasoning(const Json& body, ChatPrompt& prompt) {
   const Json* extra = json_find(body, "chat_template_kwargs");

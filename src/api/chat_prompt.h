@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "api/media_parts.h"
 #include "api/spoken_turns.h"
@@ -21,6 +22,9 @@ namespace millrace::api {
 // where the `audio` of an earlier turn is found by its id; null: there is none.
 Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, MediaParts& media,
                                     const ToolHistoryForm& form = {}, const SpokenTurns* spoken = nullptr);
+
+// kInvalidArgument: the effort of reasoning in the field `name` is none of OpenAI's words.
+Status check_effort(std::string_view effort, std::string_view name);
 
 // Where the output cannot begin with reasoning: the template's variable enable_thinking is false, unless the request
 // sets it.

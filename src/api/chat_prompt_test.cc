@@ -146,7 +146,14 @@ TEST(ChatPrompt, TheReasoningEffortIsAVariableOfTheTemplate) {
   EXPECT_EQ(rendered(R"(,"reasoning_effort":"low")"), "low ");
   EXPECT_EQ(rendered(R"(,"reasoning_effort":"low","chat_template_kwargs":{"enable_thinking":1})"), "low 1");
   EXPECT_EQ(rendered(R"(,"reasoning_effort":"low","chat_template_kwargs":{"reasoning_effort":"high"})"), "high ");
-  EXPECT_FALSE(read(R"({"messages":[{"role":"user","content":"x"}],"reasoning_effort":3})").ok());
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"none")"), "none False");
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"none","enable_thinking":true)"), "none True");
+  EXPECT_EQ(rendered(R"(,"reasoning_effort":"none","chat_template_kwargs":{"reasoning_effort":"high"})"), "high ");
+  for (const char* effort : {"3", R"("more")", R"("")"}) {
+    const auto prompt =
+        read(R"({"messages":[{"role":"user","content":"x"}],"reasoning_effort":)" + std::string(effort) + "}");
+    EXPECT_TRUE(prompt.status().message().starts_with("reasoning_effort is ")) << prompt.status().message();
+  }
 }
 
 }  // namespace

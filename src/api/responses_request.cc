@@ -1,10 +1,10 @@
 #include "api/responses_request.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
+#include "api/chat_prompt.h"
 #include "api/content_blocks.h"
 #include "api/responses_input.h"
 #include "api/responses_tools.h"
@@ -25,7 +25,6 @@ constexpr const char* kSameFields[] = {"max_output_tokens",
                                        "stream",  //
                                        "top_k",
                                        "stop"};
-constexpr std::string_view kEfforts[] = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
 
 Status refuse_conversation(const Json& body) {
   if (!json_find(body, "conversation")) return ok_status();
@@ -56,7 +55,7 @@ Status read_background(const Json& body, bool& background) {
   return ok_status();
 }
 
-// The effort is a variable of the template, as in a chat; "none" also turns off what can be turned off.
+// The effort is that of a chat.
 Status translate_reasoning(const Json& body, OrderedJson& chat) {
   const Json* reasoning = json_find(body, "reasoning");
   if (!reasoning) return ok_status();
@@ -69,12 +68,8 @@ Status translate_reasoning(const Json& body, OrderedJson& chat) {
   std::string effort;
   RETURN_IF_ERROR(json_read(*reasoning, "effort", effort).with_prefix("reasoning"));
   if (effort.empty()) return ok_status();
-  if (std::find(std::begin(kEfforts), std::end(kEfforts), effort) == std::end(kEfforts)) {
-    return invalid_argument("reasoning.effort is '{}'; wanted none, minimal, low, medium, high, xhigh or max",
-                            effort.substr(0, kShownBytes));
-  }
+  RETURN_IF_ERROR(check_effort(effort, "reasoning.effort"));
   chat["reasoning_effort"] = effort;
-  if (effort == "none") chat["enable_thinking"] = false;
   return ok_status();
 }
 

@@ -101,8 +101,9 @@ TEST(ResponsesRequest, Reasoning) {
     return field(R"({"input":"hi","reasoning":)" + value + "}", key);
   };
   EXPECT_EQ(effort(R"({"effort":"high","summary":"auto"})", "reasoning_effort"), R"("high")");
-  EXPECT_EQ(effort(R"({"effort":"high"})", "enable_thinking"), "");
-  EXPECT_EQ(effort(R"({"effort":"none"})", "enable_thinking"), "false");
+  EXPECT_EQ(effort(R"({"effort":"none"})", "reasoning_effort"), R"("none")");
+  EXPECT_NE(effort(R"({"effort":"more"})", "reasoning_effort").find("reasoning.effort is 'more'; wanted none, "),
+            std::string::npos);
   EXPECT_EQ(effort(R"({"effort":null,"summary":null})", "reasoning_effort"), "");
 }
 
