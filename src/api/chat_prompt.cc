@@ -164,13 +164,22 @@ Status normalize_message(Json& message, const std::string& where, MediaParts& me
   return ok_status();
 }
 
-// The messages with the changed contents and the calls as the template wants them, the keys in the client's sequence.
+// A name of OpenAI's models for what others call system. Most templates leave its message out or refuse it.
+void rename_developer(Json& message, const ToolHistoryForm& form, bool& changed) {
+  if (form.developer_role || message["role"] != "developer") return;
+  message["role"] = "system";
+  changed = true;
+}
+
+// The messages with the changed roles and contents and the calls as the template wants them, the keys in the client's
+// sequence.
 Result<ChatValue> rewritten(const Json& messages, const std::string& text, const ToolHistoryForm& form) {
   nlohmann::ordered_json out = std::move(parse_ordered_json(text)["messages"]);
   ValueCount parsed;  // in all tool calls
   for (std::size_t i = 0; i < messages.size(); ++i) {
     nlohmann::ordered_json content = messages[i]["content"];
     if (out[i]["content"] != content) out[i]["content"] = std::move(content);
+    out[i]["role"] = messages[i]["role"].get<std::string>();
     out[i].erase("audio");
     RETURN_IF_ERROR(rewrite_tool_history(out[i], fmt::format("messages[{}]", i), form, parsed));
   }
@@ -238,6 +247,7 @@ Result<ChatPrompt> read_chat_prompt(const Json& body, const std::string& text, M
   NamedTurns named{spoken};
   for (std::size_t i = 0; i < messages.size(); ++i) {
     RETURN_IF_ERROR(normalize_message(messages[i], fmt::format("messages[{}]", i), media, named, changed));
+    rename_developer(messages[i], form, changed);
   }
   ChatPrompt prompt;
   prompt.media_tokens = MediaTokens(media.facts());

@@ -15,7 +15,7 @@ namespace millrace::api {
 
 // Reads messages, tools, add_generation_prompt, continue_final_message and the template's variables from a parsed
 // `body`; `text` is the same body as the client wrote it, from which the templates get their values with the keys in
-// the client's order. `form`: of the calls in the history. kInvalidArgument names the message: "messages[2].role is
+// the client's order. `form`: of the history. kInvalidArgument names the message: "messages[2].role is
 // 'robot'; wanted one of ...".
 // `media`: takes the pictures and audios out of the parts, or took them in a translation from another dialect; the
 // prompt gets them; kUnavailable where some must be fetched first (api/media_urls.h), which is checked last. `spoken`:

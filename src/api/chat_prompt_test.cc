@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "api/fields.h"
@@ -47,6 +48,28 @@ TEST(ChatPrompt, ARefusalIsTheAssistantsText) {
             std::string::npos);
   EXPECT_NE(contents(R"([{"role":"user","content":[{"type":"refusal","refusal":"no"}]}])").find("type is 'refusal'"),
             std::string::npos);
+}
+
+TEST(ChatPrompt, ADeveloperIsTheSystemUnlessTheTemplateNamesIt) {
+  std::ifstream file(MILLRACE_SOURCE_DIR "/tests/golden/jinja/chat.json");
+  const auto golden = nlohmann::ordered_json::parse(file);
+  const auto rendered = [](const std::string& source) {
+    const auto chat = ChatTemplate::parse(source);
+    const std::string body =
+        R"({"messages":[{"role":"developer","content":"Rhyme."},{"content":[{"type":"text","text":"hi"}],"role":"user"}]})";
+    const MediaFacts text_only;
+    MediaParts media(text_only);
+    const auto prompt = read_chat_prompt(*parse_json(body), body, media, find_tool_history_form(*chat));
+    const auto segments = chat->render(prompt->messages, {});
+    std::string out;
+    for (const Segment& segment : *segments) out += segment.text;
+    return out;
+  };
+  EXPECT_TRUE(rendered(golden["templates"]["qwen3"]["source"].get<std::string>())
+                  .starts_with("<|im_start|>system\nRhyme.<|im_end|>\n<|im_start|>user\nhi<|im_end|>"));
+  constexpr const char* kRoles = "{% for m in messages %}[{{ m.role }} {{ m.content }}]{% endfor %}";
+  EXPECT_EQ(rendered(kRoles), "[system Rhyme.][user hi]");
+  EXPECT_EQ(rendered(std::string("{% set known = 'developer' %}") + kRoles), "[developer Rhyme.][user hi]");
 }
 
 TEST(ChatPrompt, PartsOfAMessageAreJoinedByNewlines) {

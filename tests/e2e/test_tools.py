@@ -300,6 +300,9 @@ def test_history_goes_through_the_template(tools):
         "<|im_start|>user\nHow is the weather?<|im_end|>\n<|im_start|>assistant\n\n<tool_call>\n"
         '{"name": "weather", "arguments": {"days": 3, "city": "paris"}}\n</tool_call><|im_end|>\n'
         "<|im_start|>tool\n<tool_response>\nsun\n</tool_response><|im_end|>\n<|im_start|>assistant\n")
+    told = {"messages": [{"role": "developer", "content": "Rhyme."}, *ASK]}  # a role that the template does not name
+    text = tools.post("/detokenize", {"tokens": tools.post("/tokenize", told)[2]["tokens"], "skip_special_tokens": False})[2]["text"]
+    assert text.startswith("<|im_start|>system\nRhyme.<|im_end|>\n<|im_start|>user\n")
     content, _, calls, finish = both(tools, body("Sun.", messages=messages, tools=[WEATHER]))
     assert (content, calls, finish) == ("Sun.", [], "stop")
 

@@ -34,9 +34,7 @@ bool renders(const ChatTemplate& chat_template, const ToolHistoryForm& form) {
   return text.find(kName) != std::string::npos && text.find("\"quay\": 42") != std::string::npos;
 }
 
-}  // namespace
-
-ToolHistoryForm find_tool_history_form(const ChatTemplate& chat_template) {
+ToolHistoryForm find_call_form(const ChatTemplate& chat_template) {
   for (const bool short_ids : {false, true}) {
     for (const bool as_text : {false, true}) {
       for (const bool null_content : {false, true}) {
@@ -46,6 +44,20 @@ ToolHistoryForm find_tool_history_form(const ChatTemplate& chat_template) {
     }
   }
   return {};
+}
+
+// A template names a role to compare with it. One that writes every role as it comes does not show whether the model
+// knows it.
+bool names_developer(const std::string& source) {
+  return source.find("'developer'") != std::string::npos || source.find("\"developer\"") != std::string::npos;
+}
+
+}  // namespace
+
+ToolHistoryForm find_tool_history_form(const ChatTemplate& chat_template) {
+  ToolHistoryForm form = find_call_form(chat_template);
+  form.developer_role = names_developer(chat_template.source(false)) && names_developer(chat_template.source(true));
+  return form;
 }
 
 }  // namespace millrace

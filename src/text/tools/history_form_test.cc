@@ -29,5 +29,14 @@ TEST(ToolHistoryFormTest, IsWhatRealTemplatesWant) {
   EXPECT_FALSE(find_tool_history_form(*mistral).arguments_as_text);
 }
 
+TEST(ToolHistoryFormTest, TheRoleDeveloperIsOneThatTheTemplateNames) {
+  const auto knows = [](const char* source) {
+    return find_tool_history_form(*ChatTemplate::parse(source)).developer_role;
+  };
+  EXPECT_TRUE(knows("{% for m in messages %}{% if m.role == 'developer' %}{{ m.content }}{% endif %}{% endfor %}"));
+  EXPECT_TRUE(knows("{% for m in messages if m.role in [\"system\", \"developer\"] %}{{ m.content }}{% endfor %}"));
+  EXPECT_FALSE(knows("{% for m in messages %}{{ m.role }} of the developers{% endfor %}"));
+}
+
 }  // namespace
 }  // namespace millrace
