@@ -1,6 +1,7 @@
 // POST /v1/chat/completions.
 #include <nlohmann/json.hpp>
 
+#include "api/allowed_tools.h"
 #include "api/chat_format.h"
 #include "api/chat_prompt.h"
 #include "api/choices.h"
@@ -54,12 +55,13 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const ChatJ
   reply->start(std::move(requests), {{job.id, 0, n}});
 }
 
-Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
-  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+// `text`: `body` as JSON, which need not be that of `request`.
+Status answer(ApiContext& context, const http::Request& request, const Json& body, const std::string& text,
+              const http::ResponderPtr& responder, MediaUrls& urls) {
   const ModelFacts& model = context.engine.model();
   auto job = std::make_shared<ChatJob>();
   ASSIGN_OR_RETURN(job->name, context.names.read(body));
-  ASSIGN_OR_RETURN(job->fields, read_common(body, request.body, model, kOpenAiDialect));
+  ASSIGN_OR_RETURN(job->fields, read_common(body, text, model, kOpenAiDialect));
   CommonFields& fields = job->fields;
   RETURN_IF_ERROR(read_rank(request, fields.request));
   RETURN_IF_ERROR(refuse_unless(body, "best_of", 1));
@@ -67,18 +69,17 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
   RETURN_IF_ERROR(refuse_unless(body, "add_special_tokens", false));  // the template writes them
   ASSIGN_OR_RETURN(const std::optional<int32_t> top_logprobs, read_chat_logprobs(body));
   if (top_logprobs) fields.sampling.params.top_logprobs = *top_logprobs;
-  ASSIGN_OR_RETURN(job->view, read_output_fields(body, request.body, model, fields.sampling.params));
+  ASSIGN_OR_RETURN(job->view, read_output_fields(body, text, model, fields.sampling.params));
   job->logprobs = fields.sampling.params.top_logprobs >= 0;
   ASSIGN_OR_RETURN(job->speech, read_chat_speech(body, model, fields.stream));
   if (job->speech) RETURN_IF_ERROR(check_chat_speech(body, fields));
   RETURN_IF_ERROR(read_prompt_logprobs(body, fields));
   const auto n = static_cast<std::size_t>(fields.sampling.n);
-  RETURN_IF_ERROR(check_prompt_volume(request.body.size(), n, "n"));
+  RETURN_IF_ERROR(check_prompt_volume(text.size(), n, "n"));
   RETURN_IF_ERROR(check_kv_transfer(fields.request.remote_kv, n));
   RETURN_IF_ERROR(check_logprob_volume(fields.sampling.params, fields.sampling.max_tokens, n, model));
   MediaParts media(model.media, MediaDialect::kChat, &urls);
-  ASSIGN_OR_RETURN(ChatPrompt prompt,
-                   read_chat_prompt(body, request.body, media, model.tool_history, &context.state->spoken));
+  ASSIGN_OR_RETURN(ChatPrompt prompt, read_chat_prompt(body, text, media, model.tool_history, &context.state->spoken));
   const bool reasons = model.reasoning_dialect != wire::ReasoningDialect::kNone;
   if (reasons && (forces_call(body) || job->speech)) close_reasoning(body, prompt);
   if (job->speech) {  // all of its text is spoken, so all of it is shown
@@ -99,6 +100,14 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
     start(context, responder, *job, std::move(computed), std::move(ids));
   });
   return ok_status();
+}
+
+Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder, MediaUrls& urls) {
+  ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
+  ASSIGN_OR_RETURN(const std::optional<std::string> resolved, resolve_allowed_tools(body, request.body));
+  if (!resolved) return answer(context, request, body, request.body, responder, urls);
+  ASSIGN_OR_RETURN(const Json with_allowed, parse_body(*resolved));
+  return answer(context, request, with_allowed, *resolved, responder, urls);
 }
 
 }  // namespace

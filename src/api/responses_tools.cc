@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "api/allowed_tools.h"
 #include "api/content_blocks.h"
 #include "api/tool_fields.h"
 #include "api/translated_chat.h"
@@ -46,42 +47,16 @@ OrderedJson chat_function(const OrderedJson& tool) {
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
-// {"type": "function", "name": ...}, in tool_choice and in its list of allowed ones.
-Result<std::string> read_named(const Json& named, const std::string& where, const Names& names) {
-  ASSIGN_OR_RETURN(const std::string type, read_block_type(named, where));
+// {"type": "function", "name": ...}.
+Result<std::string> read_named(const Json& choice, const Names& names) {
+  ASSIGN_OR_RETURN(const std::string type, read_block_type(choice, "tool_choice"));
   if (type != "function") {
-    return error(StatusCode::kUnsupported, "{}.type is '{}'; wanted 'function'{}", where, type.substr(0, kShownBytes),
-                 where == "tool_choice" ? " or 'allowed_tools'" : "");
+    return error(StatusCode::kUnsupported, "tool_choice.type is '{}'; wanted 'function' or 'allowed_tools'",
+                 type.substr(0, kShownBytes));
   }
-  ASSIGN_OR_RETURN(std::string name, read_block_string(named, "name", where));
+  ASSIGN_OR_RETURN(std::string name, read_block_string(choice, "name", "tool_choice"));
   if (names.count(name)) return name;
-  return invalid_argument("{}.name is '{}'; wanted the name of one of the tools", where, name.substr(0, kShownBytes));
-}
-
-Status translate_allowed(const Json& choice, const Names& names, OrderedJson& chat) {
-  ASSIGN_OR_RETURN(const std::string mode, read_block_string(choice, "mode", "tool_choice"));
-  if (mode != "auto" && mode != "required") {
-    return invalid_argument("tool_choice.mode is '{}'; wanted auto or required", mode.substr(0, kShownBytes));
-  }
-  const Json* tools = json_find(choice, "tools");
-  if (!tools || !tools->is_array() || tools->empty()) {
-    return invalid_argument("tool_choice.tools is {}; wanted an array of functions",
-                            !tools              ? "missing"
-                            : tools->is_array() ? "empty"
-                                                : fmt::format("of type {}", json_type_name(*tools)));
-  }
-  Names allowed;
-  for (std::size_t i = 0; i < tools->size(); ++i) {
-    ASSIGN_OR_RETURN(std::string name, read_named((*tools)[i], fmt::format("tool_choice.tools[{}]", i), names));
-    allowed.insert(std::move(name));
-  }
-  OrderedJson kept = OrderedJson::array();
-  for (OrderedJson& tool : chat["tools"]) {
-    if (allowed.count(tool["function"]["name"].get<std::string>())) kept.push_back(std::move(tool));
-  }
-  chat["tools"] = std::move(kept);
-  chat["tool_choice"] = mode;
-  return ok_status();
+  return invalid_argument("tool_choice.name is '{}'; wanted the name of one of the tools", name.substr(0, kShownBytes));
 }
 
 Status translate_choice(const Json& choice, const Names& names, OrderedJson& chat) {
@@ -100,9 +75,9 @@ Status translate_choice(const Json& choice, const Names& names, OrderedJson& cha
   }
   if (!choice.is_object()) return wrong_type("tool_choice", choice, "a string or an object");
   if (const Json* type = json_find(choice, "type"); type && *type == "allowed_tools") {
-    return translate_allowed(choice, names, chat);
+    return keep_allowed_tools(choice, "tool_choice", nullptr, chat);
   }
-  ASSIGN_OR_RETURN(std::string name, read_named(choice, "tool_choice", names));
+  ASSIGN_OR_RETURN(std::string name, read_named(choice, names));
   chat["tool_choice"] = {{"type", "function"}, {"function", {{"name", std::move(name)}}}};
   return ok_status();
 }

@@ -159,6 +159,19 @@ def test_one_function_is_forced(tools, server):
             assert json.loads(calls[0][1])["zone"] in ("utc", "cet")
 
 
+def allowed(mode, *names):
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": [{"type": "function", "function": {"name": name}} for name in names]}}
+
+
+def test_allowed_tools_are_all_there_are(tools):
+    request = body(tools=[WEATHER, CLOCK], parallel_tool_calls=False)
+    alone = both(tools, {**request, "tools": [CLOCK], "tool_choice": "required"})
+    assert both(tools, {**request, "tool_choice": allowed("required", "clock")}) == alone and alone[2][0][0] == "clock"
+    request = body(CALL, tools=[WEATHER, CLOCK])
+    assert both(tools, {**request, "tool_choice": allowed("auto", "clock")}) == (CALL, "", [], "stop")
+    assert both(tools, {**request, "tool_choice": allowed("auto", "weather")}) == ("", "", [CALLED], "tool_calls")
+
+
 THOUGHT = "<think>\nIt may rain.\n\n<tool_call>\n</think>\n\n"
 
 
@@ -317,6 +330,11 @@ def test_history_goes_through_the_template(tools):
     ({"tools": [WEATHER, WEATHER]}, "tools[1].function.name is 'weather'"),
     ({"tools": [WEATHER] * 129}, "tools has 129 entries"),
     ({"tools": [WEATHER], "tool_choice": "any"}, "tool_choice is 'any'"),
+    ({"tools": [WEATHER], "tool_choice": allowed("none", "weather")}, "tool_choice.allowed_tools.mode is 'none'"),
+    ({"tools": [WEATHER], "tool_choice": allowed("auto")}, "tool_choice.allowed_tools.tools is empty"),
+    ({"tools": [WEATHER], "tool_choice": allowed("auto", "x")}, "tool_choice.allowed_tools.tools[0].function.name is 'x'"),
+    ({"tool_choice": allowed("auto", "x")}, "tool_choice.allowed_tools.tools[0].function.name is 'x'"),
+    ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools is missing"),
     ({"tools": [WEATHER], "tool_choice": "required", "regex": "a"}, "tool_choice forces a call"),
     ({"tools": [WEATHER], "tool_choice": "required", "ignore_eos": True}, "ignore_eos is true"),
     ({"tools": [{"type": "function", "function": {"name": "f", "parameters": {"unevaluatedItems": False}}}], "tool_choice": "required"}, "tools: "),
