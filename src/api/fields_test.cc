@@ -152,7 +152,7 @@ TEST(Fields, WhatTheTextShallBe) {
   const std::pair<const char*, wire::GrammarSource> cases[] = {
       {R"({"regex":"a+"})", {GrammarKind::kRegex, "a+", "regex"}},
       {R"({"ebnf":"root ::= [a]"})", {GrammarKind::kEbnf, "root ::= [a]", "ebnf"}},
-      {R"({"guided_choice":["b\"","a\n"]})", {GrammarKind::kEbnf, R"(root ::= "b\"" | "a\x0a")", "guided_choice"}},
+      {R"({"guided_choice":["b\"","a\n"]})", {GrammarKind::kRegex, R"((b\"|a\x0a))", "guided_choice"}},
       {R"({"json_schema":"{ \"z\": 1 }"})", {GrammarKind::kJsonSchema, R"({ "z": 1 })", "json_schema"}},
       {R"({"response_format":{"type":"json_object"}})",
        {GrammarKind::kJsonSchema, R"({"type":"object"})", "response_format"}},

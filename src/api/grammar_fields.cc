@@ -1,5 +1,6 @@
 #include "api/grammar_fields.h"
 
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -90,7 +91,7 @@ Status GrammarReader::read_schema(const Json& object, const FieldPath& at, const
   return add(GrammarKind::kJsonSchema, ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)).dump(), path);
 }
 
-// One of several texts, as EBNF.
+// One of several texts, as a regular expression.
 Status GrammarReader::read_choice(const Json& object, const FieldPath& at, const char* key) {
   const Json* value = json_find(object, key);
   if (!value) return ok_status();
@@ -99,23 +100,23 @@ Status GrammarReader::read_choice(const Json& object, const FieldPath& at, const
     return invalid_argument("{} is {}; wanted an array of strings", path.name,
                             value->is_array() ? "empty" : fmt::format("of type {}", json_type_name(*value)));
   }
-  std::string ebnf = "root ::=";
+  std::string regex = "(";
   for (const Json& choice : *value) {
     if (!choice.is_string()) {
       return invalid_argument("{} has a {}; wanted strings", path.name, json_type_name(choice));
     }
-    ebnf += &choice == &value->front() ? " \"" : " | \"";
+    if (&choice != &value->front()) regex += '|';
     for (const char c : choice.get_ref<const std::string&>()) {
-      if (static_cast<uint8_t>(c) < 0x20 || c == 0x7F) {
-        ebnf += fmt::format("\\x{:02x}", static_cast<uint8_t>(c));
+      const auto byte = static_cast<uint8_t>(c);
+      if (byte < 0x20 || byte == 0x7F) {
+        regex += fmt::format("\\x{:02x}", byte);
       } else {
-        if (c == '"' || c == '\\') ebnf += '\\';
-        ebnf += c;
+        if (byte < 0x80 && !std::isalnum(byte)) regex += '\\';
+        regex += c;
       }
     }
-    ebnf += '"';
   }
-  return add(GrammarKind::kEbnf, std::move(ebnf), path);
+  return add(GrammarKind::kRegex, regex + ")", path);
 }
 
 Status GrammarReader::add_tags(const nlohmann::ordered_json& tags, const FieldPath& path) {

@@ -169,6 +169,10 @@ Result<OutputView> read_output_fields(const Json& body, const std::string& text,
   RETURN_IF_ERROR(json_read(body, "parallel_tool_calls", parallel));
   view.one_call = !parallel;
   RETURN_IF_ERROR(read_reasoning(body, parsing, view));
+  // Reasoning that stays in the text is a part of it, and a document is all of the text.
+  if (parsing.reasoning_inline && sampling.grammar && wire::is_document(sampling.grammar->kind)) {
+    parsing.reasoning = wire::ReasoningDialect::kNone;
+  }
   switch (choice.choice) {
     case Choice::kNone:
       parsing.tool_names.clear();

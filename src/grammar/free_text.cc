@@ -89,7 +89,7 @@ class Shifter {
 
 }  // namespace
 
-int add_free_text(Rules& rules, const std::vector<std::string>& patterns, BehindPattern behind) {
+int add_free_text(Rules& rules, const std::vector<std::string>& patterns, BehindPattern behind, FreeTextEnd end) {
   const Automaton automaton(patterns);
   const int start = static_cast<int>(rules.bodies.size());
   for (std::size_t i = 0; i < automaton.states().size(); ++i) {
@@ -98,7 +98,8 @@ int add_free_text(Rules& rules, const std::vector<std::string>& patterns, Behind
   }
   for (std::size_t i = 0; i < automaton.states().size(); ++i) {
     const AutomatonState& state = automaton.states()[i];
-    std::vector<ExprPtr> ways{empty()};
+    std::vector<ExprPtr> ways;
+    if (end == FreeTextEnd::kAnywhere) ways.push_back(empty());
     for (std::size_t low = 0, high = 0; low < 256; low = high) {
       for (high = low; high < 256 && state.next[high] == state.next[low];) ++high;
       const int next = state.next[low];

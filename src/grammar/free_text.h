@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -17,10 +18,15 @@ namespace millrace::grammar {
 // What stands behind a pattern, by its number in `patterns`; `start`: the rule of the free text itself.
 using BehindPattern = FunctionRef<ExprPtr(std::size_t pattern, int start)>;
 
-// Appends the rules, and returns the number of the one where the free text begins. The text may end anywhere in it. Of
-// two patterns that end at one byte, the longer one counts, and of two that begin at one, the shorter. `patterns`: none
-// is empty.
-int add_free_text(Rules& rules, const std::vector<std::string>& patterns, BehindPattern behind);
+enum class FreeTextEnd : uint8_t {
+  kAnywhere,   // the text may end anywhere in the free text
+  kAtPattern,  // one of the patterns comes
+};
+
+// Appends the rules, and returns the number of the one where the free text begins. Of two patterns that end at one
+// byte, the longer one counts, and of two that begin at one, the shorter. `patterns`: none is empty.
+int add_free_text(Rules& rules, const std::vector<std::string>& patterns, BehindPattern behind,
+                  FreeTextEnd end = FreeTextEnd::kAnywhere);
 
 // Appends the rules of another grammar, and returns the number of its first one.
 int append_rules(Rules& rules, const Rules& others);

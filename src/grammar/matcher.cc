@@ -311,8 +311,14 @@ Result<TokenMask> Matcher::try_mask(Memory memory, std::span<const int32_t> befo
 TokenMask Matcher::mask_here(std::span<const int32_t> end_ids) {
   // A copy: the cache's own may be evicted by the next call, and the end tokens do not belong into it.
   TokenMask mask = masks_->of(state_);
-  if (masks_->states().can_end(state_)) {
-    for (const int32_t id : end_ids) allow(mask, id);
+  const bool can_end = masks_->states().can_end(state_);
+  // Also where a grammar takes their marks, as free text takes all bytes: reasoning does not end with them.
+  for (const int32_t id : end_ids) {
+    if (can_end) {
+      allow(mask, id);
+    } else {
+      forbid(mask, id);
+    }
   }
   return mask;
 }

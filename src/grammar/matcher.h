@@ -83,10 +83,10 @@ class Matcher {
  public:
   explicit Matcher(std::shared_ptr<Masks> masks) : masks_(std::move(masks)) {}
 
-  // The tokens that may follow `before` and `last`, with `end_ids` where the text may end. What was read in an earlier
-  // call is not read again, unless the table was cleared, or the tokens are fewer or others. The answer depends on the
-  // tokens alone. kInternal: a token does not follow those before it; kTooLarge: the grammar is too ambiguous for this
-  // text.
+  // The tokens that may follow `before` and `last`, and `end_ids` where the text may end, and only there. What was read
+  // in an earlier call is not read again, unless the table was cleared, or the tokens are fewer or others. The answer
+  // depends on the tokens alone. kInternal: a token does not follow those before it; kTooLarge: the grammar is too
+  // ambiguous for this text.
   Result<TokenMask> mask(std::span<const int32_t> before, std::optional<int32_t> last,
                          std::span<const int32_t> end_ids);
   // The same behind one more token than the last call, which was the newest use of the table.

@@ -9,32 +9,17 @@
 #include "base/ordered_json.h"
 #include "grammar/free_text.h"
 #include "grammar/json_schema.h"
+#include "grammar/token_mark.h"
 
 namespace millrace::grammar {
 namespace {
 
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::string_view kOpenReasoning = "<think>", kCloseReasoning = "</think>";
-
 struct Tag {
   std::string begin, end;  // with marks
   int schema = 0;          // a rule
 };
-
-// Each marker in the text, the longest first where several begin at one place, as its mark.
-std::string with_marks(std::string_view text, const std::vector<std::string>& markers) {
-  std::string out;
-  while (!text.empty()) {
-    std::string_view longest;
-    for (const std::string& marker : markers) {
-      if (marker.size() > longest.size() && text.starts_with(marker)) longest = marker;
-    }
-    out += longest.empty() ? std::string(1, text.front()) : token_mark(longest);
-    text.remove_prefix(std::max<std::size_t>(longest.size(), 1));
-  }
-  return out;
-}
 
 class TagReader {
  public:
@@ -128,17 +113,6 @@ class TagReader {
 };
 
 }  // namespace
-
-std::string token_mark(std::string_view token_text) {
-  std::string out(1, kMarkBegin);
-  out += token_text;
-  out += kMarkEnd;
-  return out;
-}
-
-bool has_mark_byte(std::string_view bytes) {
-  return bytes.find(kMarkBegin) != std::string_view::npos || bytes.find(kMarkEnd) != std::string_view::npos;
-}
 
 Result<Rules> parse_structural_tag(std::string_view source, const std::vector<std::string>& markers, TextStart start) {
   if (source.size() > kMaxSourceBytes) {

@@ -9,6 +9,7 @@
 
 #include "grammar/matcher.h"
 #include "grammar/state_table.h"
+#include "grammar/token_mark.h"
 
 namespace millrace::grammar {
 namespace {

@@ -29,6 +29,9 @@ inline bool allows(const TokenMask& mask, int32_t id) {
   return (mask[static_cast<std::size_t>(id) >> 6] >> (id & 63) & 1) != 0;
 }
 inline void allow(TokenMask& mask, int32_t id) { mask[static_cast<std::size_t>(id) >> 6] |= uint64_t{1} << (id & 63); }
+inline void forbid(TokenMask& mask, int32_t id) {
+  mask[static_cast<std::size_t>(id) >> 6] &= ~(uint64_t{1} << (id & 63));
+}
 
 inline constexpr std::size_t kMaxPlainCharacters = 16;  // of a token that counts as plain text
 

@@ -63,12 +63,20 @@ void TextEngine::start(ReqId id, GenerateRequest request) {
   if (!posted.ok()) pipeline_.set_prompt(id, posted, {});
 }
 
+void TextEngine::find_reasoning(const std::vector<int32_t>& prompt, wire::SamplingParams& sampling) const {
+  const bool closed = tokenizer_.find_open_reasoning(prompt, *sampling.parsing);
+  // A model that shall not think writes the document at once: its grammar has no place for further reasoning.
+  if (closed && sampling.grammar && wire::is_document(sampling.grammar->kind)) {
+    sampling.parsing->reasoning = wire::ReasoningDialect::kNone;
+  }
+}
+
 Result<wire::TokenizedRequest> TextEngine::make(GenerateRequest& request, const PromptMediaList& media,
                                                 std::vector<int32_t> ids) const {
   wire::TokenizedRequest out{.prompt = std::move(ids), .sampling = std::move(request.sampling)};
   ASSIGN_OR_RETURN(out.sampling.max_tokens, resolve_max_tokens(static_cast<int64_t>(out.prompt.size()),
                                                                request.max_tokens, model_.context_length));
-  if (out.sampling.parsing) tokenizer_.find_open_reasoning(out.prompt, *out.sampling.parsing);
+  if (out.sampling.parsing) find_reasoning(out.prompt, out.sampling);
   out.extra_key = std::move(request.extra_key);
   out.media = position_media(out.prompt, media, MediaTokens(model_.media));
   salt_digests(out.extra_key, out.media);

@@ -50,6 +50,8 @@ class TextEngine : public Engine {
  private:
   std::optional<std::vector<std::string>> terminals_of(const GenerateRequest& request) const;
   void tokenized(ReqId id, GenerateRequest request, const PromptMediaList& media, Result<std::vector<int32_t>> ids);
+  // What the prompt has of reasoning. sampling.parsing is set.
+  void find_reasoning(const std::vector<int32_t>& prompt, wire::SamplingParams& sampling) const;
   Result<wire::TokenizedRequest> make(GenerateRequest& request, const PromptMediaList& media,
                                       std::vector<int32_t> ids) const;
   static ReplicaRouter::Prefix prefix_of(const wire::TokenizedRequest& request);

@@ -56,9 +56,9 @@ class TokenizerStage : public Stage {
   // The bytes of one token; from any thread, at once.
   std::string token_bytes(int32_t id) const { return encoder_.tokenizer().token_bytes(id); }
 
-  // Whether the prompt ends inside the reasoning; from any thread, at once.
-  void find_open_reasoning(const Ids& prompt, wire::OutputParsing& parsing) const {
-    millrace::find_open_reasoning(encoder_.tokenizer(), prompt, parsing);
+  // Whether the prompt ends inside the reasoning, and true where it ends behind it; from any thread, at once.
+  bool find_open_reasoning(const Ids& prompt, wire::OutputParsing& parsing) const {
+    return millrace::find_open_reasoning(encoder_.tokenizer(), prompt, parsing);
   }
 
   // What a job does, for tests.

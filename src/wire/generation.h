@@ -35,6 +35,10 @@ struct LogitBias {
 
 enum class GrammarKind : uint8_t { kJsonSchema = 0, kRegex = 1, kEbnf = 2, kStructuralTag = 3 };
 
+// Whether it describes the answer alone, behind whatever reasoning. EBNF describes all that is generated, and
+// structural tags leave it free.
+inline bool is_document(GrammarKind kind) { return kind == GrammarKind::kJsonSchema || kind == GrammarKind::kRegex; }
+
 // What a text has to be, as the client wrote it. The stage that generates compiles it (docs/structured-output.md).
 struct GrammarSource {
   GrammarKind kind = GrammarKind::kJsonSchema;

@@ -206,7 +206,8 @@ def test_how_reasoning_is_shown(tools):
 def marked(tmp_path_factory):
     folder, ids = marked_tool_model(tmp_path_factory.mktemp("marked") / "demo")
     with Server(model=folder) as running:
-        running.bias = {ids[0]: 50, ids[2]: 100}  # calls at once, and ends where it may
+        running.ids = ids
+        running.bias = {ids["<tool_call>"]: 50, ids["<|im_end|>"]: 100}  # calls at once, and ends where it may
         yield running
         assert running.stop() == 0, running.output()
 
@@ -299,6 +300,43 @@ def test_reasoning_that_the_prompt_opens_or_closes(tools):
     assert both(tools, body("Rain.", enable_thinking=False)) == ("Rain.", "", [], "stop")
     forced = body(tools=[CLOCK], tool_choice="required", parallel_tool_calls=False)
     assert both(tools, forced)[3] == "tool_calls"
+
+
+PET = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
+DOCUMENT = r'\{\s*"kind"\s*:\s*"(cat|dog)"\s*\}'
+FORMAT = {"type": "json_schema", "json_schema": {"name": "pet", "schema": PET}}
+
+
+@pytest.mark.parametrize("fields, document", [({"response_format": FORMAT}, DOCUMENT), ({"regex": "[0-9]{3}"}, "[0-9]{3}"),
+                                              ({"guided_choice": ["a|b", "c"]}, r"a\|b|c"), ({"response_format": {"type": "json_object"}}, r"\{.*")])
+def test_a_document_comes_behind_the_reasoning(marked, fields, document):
+    """What the prompt opened ends with the tag, which is likely here; where the prompt closed it, none begins."""
+    request = body(**fields, temperature=1, logit_bias={marked.ids["</think>"]: 14}, max_tokens=300)
+    thoughts = 0
+    for seed in range(4):
+        content, reasoning, _, _ = both(marked, {**request, "seed": seed, "enable_thinking": True})
+        assert re.fullmatch(document, content, re.DOTALL), (content, reasoning)
+        thoughts += bool(reasoning)
+        content, reasoning, _, _ = both(marked, {**request, "seed": seed, "enable_thinking": False, "logit_bias": {marked.ids["<think>"]: 100}})
+        assert re.fullmatch(document, content, re.DOTALL) and reasoning == ""
+        content, reasoning, _, _ = both(marked, {**request, "seed": seed})  # the prompt says nothing
+        assert re.fullmatch(document, content, re.DOTALL)
+        content, reasoning, _, _ = both(marked, {**request, "seed": seed, "enable_thinking": True, "separate_reasoning": False})
+        assert re.fullmatch(document, content, re.DOTALL) and reasoning == ""
+    assert thoughts > 0
+
+
+def test_a_document_behind_reasoning_in_every_family(marked):
+    bias = {"logit_bias": {marked.ids["</think>"]: 100}, "temperature": 1, "seed": 3}
+    thinks = {"chat_template_kwargs": {"enable_thinking": True}}
+    answer = marked.post("/v1/responses", {"input": "A pet?", "text": {"format": {"type": "json_schema", "name": "pet", "schema": PET}}, **thinks, **bias})[2]
+    assert re.fullmatch(DOCUMENT, answer["output"][-1]["content"][0]["text"]), answer
+    answer = marked.post("/v1/messages", {"max_tokens": 200, "messages": ASK, "output_config": {"format": {"type": "json_schema", "schema": PET}},
+                                          **thinks, **bias})[2]
+    assert re.fullmatch(DOCUMENT, answer["content"][-1]["text"]), answer
+    answer = marked.post("/api/chat", {"messages": ASK, "stream": False, "format": PET, "think": True, "options": {"temperature": 1, "seed": 3},
+                                       "logit_bias": bias["logit_bias"]})[2]
+    assert re.fullmatch(DOCUMENT, answer["message"]["content"]), answer
 
 
 def test_history_goes_through_the_template(tools):

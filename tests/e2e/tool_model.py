@@ -35,20 +35,17 @@ def tool_model(folder):
 
 
 def marked_tool_model(folder):
-    """The same, with <tool_call> and </tool_call> as tokens, in place of the two that its merges made last. Returns their ids
-    and that of <|im_end|> too."""
+    """The same, with the tags of calls and reasoning as tokens, in place of those that its merges made last. Returns the ids
+    of all and of <|im_end|>, by their texts."""
     tool_model(folder)
     tokenizer = json.loads((DEMO / "tokenizer.json").read_text())
     vocabulary, merges = tokenizer["model"]["vocab"], tokenizer["model"]["merges"]
-    ids = []
-    for marker in ("<tool_call>", "</tool_call>"):
-        ids.append(vocabulary.pop(merges.pop().replace(" ", "")))
-        tokenizer["added_tokens"].append({"id": ids[-1], "content": marker, "special": False, "single_word": False, "lstrip": False,
+    for marker in ("<tool_call>", "</tool_call>", "<think>", "</think>"):
+        tokenizer["added_tokens"].append({"id": vocabulary.pop(merges.pop().replace(" ", "")), "content": marker, "special": False, "single_word": False, "lstrip": False,
                                           "rstrip": False, "normalized": False})
     (folder / "tokenizer.json").unlink()
     (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    ids += [token["id"] for token in tokenizer["added_tokens"] if token["content"] == "<|im_end|>"]
-    return folder, ids
+    return folder, {token["content"]: token["id"] for token in tokenizer["added_tokens"]}
 
 
 def ebnf(text):

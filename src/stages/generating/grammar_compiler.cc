@@ -5,6 +5,8 @@
 #include "grammar/ebnf.h"
 #include "grammar/json_schema.h"
 #include "grammar/regex.h"
+#include "grammar/structural_tag.h"
+#include "grammar/token_mark.h"
 #include "text/tools/dialect.h"
 
 namespace millrace {
@@ -14,15 +16,17 @@ namespace {
 // that is what keeps one grammar from holding up those behind it.
 Result<grammar::Rules> parse(const GrammarKey& source, const std::vector<std::string>& markers) {
   switch (source.kind) {
-    case wire::GrammarKind::kJsonSchema:
-      return grammar::parse_json_schema(source.text);
+    case wire::GrammarKind::kJsonSchema: {
+      ASSIGN_OR_RETURN(grammar::Rules document, grammar::parse_json_schema(source.text));
+      return grammar::behind_reasoning(std::move(document), markers, source.start);
+    }
     case wire::GrammarKind::kEbnf:
       return grammar::parse_ebnf(source.text);
     case wire::GrammarKind::kRegex: {
       ASSIGN_OR_RETURN(grammar::ExprPtr body,
                        grammar::parse_regex(source.text, grammar::RegexMatch::kFull,
                                             [](const auto& set) { return grammar::chars(set); }));
-      return grammar::Rules{{std::move(body)}, {"regex"}};
+      return grammar::behind_reasoning(grammar::Rules{{std::move(body)}, {"regex"}, {}}, markers, source.start);
     }
     case wire::GrammarKind::kStructuralTag:
       return grammar::parse_structural_tag(source.text, markers, source.start);
@@ -31,7 +35,7 @@ Result<grammar::Rules> parse(const GrammarKey& source, const std::vector<std::st
 }
 
 // Added tokens stand for no text that a grammar may want: most are control tokens, and what the others spell can be
-// spelled with ordinary ones. They are marks, which only structural tags know.
+// spelled with ordinary ones. They are marks, which only structural tags and reasoning know.
 std::vector<std::string> vocabulary(const Tokenizer& tokenizer, int32_t vocab_size) {
   std::vector<std::string> out(static_cast<std::size_t>(vocab_size));
   // The embedding may have more rows than the tokenizer has tokens: those ids stay empty, and no grammar allows them.
@@ -63,7 +67,8 @@ std::vector<std::string> markers_of(const Tokenizer& tokenizer, int32_t vocab_si
 GrammarKey grammar_key(const wire::SamplingParams& sampling) {
   using wire::ReasoningDialect, grammar::TextStart;
   GrammarKey key{sampling.grammar->kind, sampling.grammar->text, TextStart::kContent};
-  if (key.kind != wire::GrammarKind::kStructuralTag || !sampling.parsing) return key;
+  // EBNF describes all that is generated: it may have the tags of reasoning itself.
+  if (key.kind == wire::GrammarKind::kEbnf || !sampling.parsing) return key;
   const wire::OutputParsing& parsing = *sampling.parsing;
   // The start is part of the key only where it matters, so that requests share a grammar as often as they can.
   if (parsing.reasoning == ReasoningDialect::kNone) return key;

@@ -19,7 +19,7 @@
 
 #include "base/ids.h"
 #include "base/status.h"
-#include "grammar/structural_tag.h"
+#include "grammar/reasoning.h"
 #include "grammar/token_grammar.h"
 #include "text/tokenizer.h"
 #include "wire/messages.h"
@@ -34,7 +34,7 @@ inline constexpr std::size_t kMaxCompiling = 64;  // sources that wait or are be
 struct GrammarKey {
   wire::GrammarKind kind = wire::GrammarKind::kJsonSchema;
   std::string text;
-  grammar::TextStart start = grammar::TextStart::kContent;  // of structural tags
+  grammar::TextStart start = grammar::TextStart::kContent;
 
   auto operator<=>(const GrammarKey&) const = default;
 };

@@ -51,5 +51,25 @@ TEST_F(GrammarCompilerTest, ASourceOfTwoRequestsIsCompiledForTheOneThatStays) {
   EXPECT_EQ(compiler_.waiting(), 0u);
 }
 
+TEST(GrammarKeyTest, TheDocumentBeginsBehindTheReasoning) {
+  using wire::GrammarKind, wire::ReasoningDialect, grammar::TextStart;
+  const auto start = [](GrammarKind kind, const wire::OutputParsing& parsing) {
+    wire::SamplingParams sampling;
+    sampling.grammar = wire::GrammarSource{kind, "a", "regex"};
+    sampling.parsing = parsing;
+    return grammar_key(sampling).start;
+  };
+  const wire::OutputParsing none, may{.reasoning = ReasoningDialect::kThink},
+      open{.reasoning = ReasoningDialect::kThink, .reasoning_open = true},
+      always{.reasoning = ReasoningDialect::kThinkOpen};
+  for (const GrammarKind kind : {GrammarKind::kJsonSchema, GrammarKind::kRegex, GrammarKind::kStructuralTag}) {
+    EXPECT_EQ(start(kind, none), TextStart::kContent);
+    EXPECT_EQ(start(kind, may), TextStart::kMayReason);
+    EXPECT_EQ(start(kind, open), TextStart::kReasons);
+    EXPECT_EQ(start(kind, always), TextStart::kReasons);
+  }
+  EXPECT_EQ(start(GrammarKind::kEbnf, open), TextStart::kContent);
+}
+
 }  // namespace
 }  // namespace millrace

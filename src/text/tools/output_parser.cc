@@ -35,15 +35,17 @@ OutputMarkers find_output_markers(const wire::OutputParsing& parsing, const Toke
   return markers;
 }
 
-void find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing) {
-  if (parsing.reasoning == ReasoningDialect::kNone) return;
+bool find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing) {
+  if (parsing.reasoning == ReasoningDialect::kNone) return false;
   // A tag of ordinary tokens has as many as it has bytes, at most; line ends may follow it.
   constexpr std::size_t kTailTokens = 24;
   std::string tail = tokenizer.decode(prompt.last(std::min(prompt.size(), kTailTokens)), false);
   tail.resize(tail.find_last_not_of(" \n\r\t") + 1);
   if (tail.ends_with("<think>")) parsing.reasoning_open = true;
   // The prompt has closed what is open at the start otherwise.
-  if (tail.ends_with("</think>")) parsing.reasoning = ReasoningDialect::kThink;
+  const bool closed = tail.ends_with("</think>");
+  if (closed) parsing.reasoning = ReasoningDialect::kThink;
+  return closed;
 }
 
 OutputParser::OutputParser(const wire::OutputParsing& parsing, const OutputMarkers& markers)

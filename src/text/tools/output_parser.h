@@ -36,8 +36,8 @@ struct OutputMarkers {
 
 OutputMarkers find_output_markers(const wire::OutputParsing& parsing, const Tokenizer& tokenizer);
 
-// Whether the prompt ends inside the reasoning, as templates write it that open it themselves.
-void find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing);
+// Whether the prompt ends inside the reasoning, as templates write it that open it themselves. True: it ends behind it.
+bool find_open_reasoning(const Tokenizer& tokenizer, std::span<const int32_t> prompt, wire::OutputParsing& parsing);
 
 class OutputParser {
  public:

@@ -202,7 +202,9 @@ TEST(OutputMarkersTest, ThePromptMayEndInsideTheReasoning) {
     const auto tokenizer = load(name);
     const auto found = [&](const char* prompt, ReasoningDialect dialect) {
       wire::OutputParsing how{ToolDialect::kNone, {}, dialect};
-      find_open_reasoning(*tokenizer, *tokenizer->encode(prompt, {.add_special_tokens = false}), how);
+      const bool closed =
+          find_open_reasoning(*tokenizer, *tokenizer->encode(prompt, {.add_special_tokens = false}), how);
+      EXPECT_EQ(closed, std::string_view(prompt).ends_with("</think>\n\n"));
       return std::pair(how.reasoning, how.reasoning_open);
     };
     constexpr auto kNone = ReasoningDialect::kNone, kThink = ReasoningDialect::kThink,
