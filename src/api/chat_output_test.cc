@@ -113,6 +113,9 @@ TEST(ToolGrammar, StrictToolsKeepTheirSchemas) {
       R"({"name":{"const":"f"},"arguments":{"properties":{"a":{"$ref":"#/properties/arguments"}},"type":"object"}})");
   EXPECT_EQ(qwen["structures"][1]["schema"]["properties"].dump(),
             R"({"name":{"enum":["g","h"]},"arguments":{"type":"object"}})");
+  EXPECT_FALSE(qwen.contains("document"));
+  const std::string schema = R"({"type": "integer"})";
+  EXPECT_EQ(OrderedJson::parse(guarded_calls(text, wire::ToolDialect::kQwen, &schema))["document"], schema);
   const auto mistral = OrderedJson::parse(guarded_calls(text, wire::ToolDialect::kMistral));
   ASSERT_EQ(mistral["structures"].size(), 5u);
   EXPECT_EQ(mistral["structures"][0]["schema"]["items"]["anyOf"].size(), 2u);

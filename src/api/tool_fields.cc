@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -109,12 +110,12 @@ Status read_reasoning(const Json& body, wire::OutputParsing& parsing, OutputView
   return ok_status();
 }
 
-Status set_grammar(wire::GrammarKind kind, std::string source, wire::SamplingParams& sampling) {
+Status set_grammar(wire::GrammarKind kind, std::string source, std::string field, wire::SamplingParams& sampling) {
   if (source.size() > wire::kMaxGrammarBytes) {
     return invalid_argument("tools have {} bytes of schemas; wanted at most {} where a call has to keep them",
                             source.size(), wire::kMaxGrammarBytes);
   }
-  sampling.grammar = wire::GrammarSource{kind, std::move(source), "tools"};
+  sampling.grammar = wire::GrammarSource{kind, std::move(source), std::move(field)};
   return ok_status();
 }
 
@@ -129,17 +130,26 @@ Status force_call(const Json& body, const std::string& text, const ModelFacts& m
   const ForcedCall forced{choice.name, one_call || choice.choice == Choice::kNamed,
                           model.tool_dialect == wire::ToolDialect::kLlama3 ? "parameters" : "arguments"};
   return set_grammar(wire::GrammarKind::kJsonSchema, forced_call_schema(*json_find(body, "tools"), text, forced),
-                     sampling);
+                     "tools", sampling);
 }
 
 // A free text, in which what begins as a call is one: where a tool is strict, or where the marker is a token, which
-// stands for nothing else. Llama 3's objects have no marker.
+// stands for nothing else. Llama 3's objects have no marker. Beside a schema of the request the text is its document or
+// calls; any other grammar of the request describes all of it.
 Status guard_calls(const std::string& text, const ModelFacts& model, bool strict, wire::OutputParsing& parsing,
                    wire::SamplingParams& sampling) {
   const bool has_form = parsing.tools == wire::ToolDialect::kQwen || parsing.tools == wire::ToolDialect::kMistral;
-  if (sampling.grammar || !has_form || !(strict || model.has_tool_token)) return ok_status();
+  if (!has_form || !(strict || model.has_tool_token)) return ok_status();
+  std::string field = "tools";
+  std::optional<std::string> document;
+  if (sampling.grammar) {
+    if (sampling.grammar->kind != wire::GrammarKind::kJsonSchema) return ok_status();
+    field = sampling.grammar->field + " beside tools";
+    document = std::move(sampling.grammar->text);
+  }
   parsing.guarded = true;
-  return set_grammar(wire::GrammarKind::kStructuralTag, guarded_calls(text, parsing.tools), sampling);
+  return set_grammar(wire::GrammarKind::kStructuralTag,
+                     guarded_calls(text, parsing.tools, document ? &*document : nullptr), std::move(field), sampling);
 }
 
 }  // namespace

@@ -135,7 +135,7 @@ OrderedJson mistral_tags(const OrderedJson& tools) {
 
 }  // namespace
 
-std::string guarded_calls(const std::string& text, wire::ToolDialect dialect) {
+std::string guarded_calls(const std::string& text, wire::ToolDialect dialect, const std::string* document) {
   const OrderedJson tools = parse_ordered_json(text)["tools"];
   OrderedJson source;
   if (dialect == wire::ToolDialect::kMistral) {
@@ -145,6 +145,7 @@ std::string guarded_calls(const std::string& text, wire::ToolDialect dialect) {
     source["triggers"] = OrderedJson::array({"<tool_call>"});
     source["structures"] = qwen_tags(tools);
   }
+  if (document) source["document"] = *document;
   return source.dump();
 }
 

@@ -22,6 +22,7 @@ std::string forced_call_schema(const Json& tools, const std::string& text, const
 
 // The structural tags (grammar/structural_tag.h) of a text with calls of the tools of the body `text`, in the form of
 // `dialect`, kQwen or kMistral. The arguments of a strict tool keep its schema, those of the others are any object.
-std::string guarded_calls(const std::string& text, wire::ToolDialect dialect);
+// `document`: the text of a JSON Schema; the text is a document of it, or calls alone. null: the text is free.
+std::string guarded_calls(const std::string& text, wire::ToolDialect dialect, const std::string* document = nullptr);
 
 }  // namespace millrace::api

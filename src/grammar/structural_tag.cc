@@ -39,7 +39,16 @@ class TagReader {
     for (std::size_t i = 0; i < structures->size(); ++i) {
       RETURN_IF_ERROR(read_tag((*structures)[i], fmt::format("structures[{}]", i)));
     }
-    rules_.bodies[0] = begin(start);
+    const auto document = source.find("document");
+    if (document == source.end()) {
+      rules_.bodies[0] = begin(start);
+      return std::move(rules_);
+    }
+    if (!document->is_string()) return invalid_argument("document is no string; wanted the text of a JSON Schema");
+    const Result<Rules> schema = parse_json_schema(document->get_ref<const std::string&>(), work_);
+    if (!schema.ok()) return schema.status().with_prefix("document");
+    const ExprPtr content = alt({rule(append_rules(rules_, *schema)), rule(add_tags_alone())});
+    rules_.bodies[0] = behind_reasoning(rules_, content, markers_, start);
     return std::move(rules_);
   }
 
@@ -90,6 +99,19 @@ class TagReader {
           {grammar::text(tag.begin.substr(trigger.size())), rule(tag.schema), grammar::text(tag.end), rule(start)}));
     }
     return alt(std::move(ways));
+  }
+
+  // One tag, or several; returns the rule.
+  int add_tags_alone() {
+    const int tags = static_cast<int>(rules_.bodies.size());
+    std::vector<ExprPtr> ways;
+    for (const Tag& tag : tags_) {
+      ways.push_back(seq({grammar::text(tag.begin), rule(tag.schema), grammar::text(tag.end)}));
+    }
+    const ExprPtr line_ends = repeat(chars(CharSet::of("\n")), 0, 2);
+    rules_.bodies.push_back(seq({alt(std::move(ways)), optional(seq({line_ends, rule(tags)}))}));
+    rules_.names.emplace_back("tags");
+    return tags;
   }
 
   // A text that may reason is free text too, with the tag of reasoning in it. That way of reading it ends at the first

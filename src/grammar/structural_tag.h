@@ -4,6 +4,9 @@
 //
 //   {"triggers": ["<tool_call>"], "structures": [{"begin": "<tool_call>\n", "schema": {...}, "end": "\n</tool_call>"}]}
 //
+// Beside a `document`, a JSON Schema as a text, the text is a document of it or one or several of the tags, with up to
+// two line ends between them, and nothing else.
+//
 // Where the tokenizer has a part of a tag as one added token, that token alone is meant (token_mark.h). Tags are looked
 // for behind the reasoning alone.
 //

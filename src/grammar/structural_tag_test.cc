@@ -93,6 +93,25 @@ TEST(StructuralTag, ReasoningIsFree) {
   EXPECT_FALSE(begins(open_at_start, "a" + end + open + "b"));
 }
 
+TEST(StructuralTag, ADocumentExcludesFreeText) {
+  const std::string source = std::string(kCalls).insert(1, R"("document":"{\"enum\":[10]}",)");
+  const std::string open = mark("<call>"), end = mark("</think>"), call = open + ":1";
+  const GrammarPtr content = compile(source, TextStart::kContent, kMarkers);
+  for (const std::string& text : {std::string("10"), call, call + "\n" + call + "2", call + call}) {
+    EXPECT_TRUE(accepts(content, text)) << text;
+  }
+  for (const std::string& text : {std::string("a"), "10" + call, call + "\n10", call + "x", open + "b", "\n" + call}) {
+    EXPECT_FALSE(begins(content, text)) << text;
+  }
+  EXPECT_FALSE(accepts(content, ""));
+  const GrammarPtr reasons = compile(source, TextStart::kReasons, kMarkers);
+  for (const std::string& text : {"a" + open + "b" + end + "\n\n10", end + call}) {
+    EXPECT_TRUE(accepts(reasons, text)) << text;
+  }
+  EXPECT_FALSE(accepts(reasons, "a"));
+  EXPECT_FALSE(begins(reasons, end + "a"));
+}
+
 // Outside of tags all tokens may follow, the markers too; inside one, those of the tag.
 TEST(StructuralTag, MasksOfAVocabulary) {
   std::vector<std::string> tokens{""};
@@ -171,6 +190,10 @@ TEST(StructuralTag, RefusesWhatIsNone) {
     EXPECT_EQ(parse_structural_tag(source, {}, TextStart::kContent).status().message(), message)
         << source.substr(0, 60);
   }
+  const auto no_schema =
+      parse_structural_tag(R"({"triggers":["a"],"structures":[{"begin":"a","schema":true,"end":""}],"document":"{"})",
+                           {}, TextStart::kContent);
+  EXPECT_TRUE(no_schema.status().message().starts_with("document: ")) << no_schema.status().message();
   const auto not_served = parse_structural_tag(
       R"({"triggers":["a"],"structures":[{"begin":"a","schema":{"unevaluatedItems":false},"end":""}]})", {},
       TextStart::kContent);

@@ -199,6 +199,11 @@ def test_how_reasoning_is_shown(tools):
     assert cut[0] == "" and cut[1] and "It may rain.\n\n<tool_call>".startswith(cut[1]) and cut[3] == "length"
 
 
+PET = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
+DOCUMENT = r'\{\s*"kind"\s*:\s*"(cat|dog)"\s*\}'
+FORMAT = {"type": "json_schema", "json_schema": {"name": "pet", "schema": PET}}
+
+
 # ---- calls that a grammar guards ----------------------------------------------------------------------------------------
 
 
@@ -260,6 +265,34 @@ def test_a_guarded_call_that_is_cut_off_is_a_beginning(marked):
     assert len(seen) > 2 and arguments in seen
 
 
+@pytest.mark.parametrize("thinks", [False, True])
+def test_beside_a_schema_the_model_calls_or_writes_the_document(marked, thinks):
+    """As agents ask: with the schema of their last answer in every turn."""
+    for begun, seed in [(begun, seed) for begun in (True, False) for seed in range(3)]:
+        bias = {marked.ids["<tool_call>"]: 50 if begun else -100, marked.ids["<|im_end|>"]: 100, marked.ids["</think>"]: 100}
+        request = body(tools=[strict(WEATHER), CLOCK], response_format=FORMAT, temperature=1, seed=seed, logit_bias=bias, max_tokens=400,
+                       enable_thinking=thinks)
+        content, _, calls, finish = both(marked, request)
+        if begun:
+            assert content == "" and [name in ("weather", "clock") for name, _ in calls] == [True]
+            assert finish == "length" or finish == "tool_calls" and json.loads(calls[0][1]) is not None
+        else:
+            assert re.fullmatch(DOCUMENT, content) and calls == [] and finish == "stop"
+
+
+def test_beside_a_schema_in_every_family(marked):
+    bias = {"logit_bias": {marked.ids["<tool_call>"]: 50, marked.ids["<|im_end|>"]: 100}, "temperature": 1, "seed": 3}
+    parameters = WEATHER["function"]["parameters"]
+    answer = marked.post("/v1/responses", {"input": "The weather?", "tools": [{"type": "function", "name": "weather", "parameters": parameters, "strict": True}],
+                                           "text": {"format": {"type": "json_schema", "name": "pet", "schema": PET}}, **bias})[2]
+    assert [item["type"] for item in answer["output"]] == ["function_call"], answer
+    answer = marked.post("/v1/messages", {"max_tokens": 200, "messages": ASK, "tools": [{"name": "weather", "input_schema": parameters, "strict": True}],
+                                          "output_config": {"format": {"type": "json_schema", "schema": PET}}, **bias})[2]
+    assert [block["type"] for block in answer["content"]] == ["tool_use"] and answer["stop_reason"] == "tool_use", answer
+    status, _, answer = marked.post(CHAT, body(tools=[WEATHER], json_schema={"type": "object", "properties": {"x": {"unevaluatedItems": False}}}))
+    assert status == 400 and "json_schema beside tools: document: schema.properties.x.unevaluatedItems is not" in answer["error"]["message"], answer
+
+
 def test_tools_change_no_text_without_a_call(marked):
     """The masks of free text admit all that the model may write: without a call, it is the same with strict tools as with a schema of none."""
     request = body(tools=[WEATHER], temperature=1, max_tokens=60)
@@ -300,11 +333,6 @@ def test_reasoning_that_the_prompt_opens_or_closes(tools):
     assert both(tools, body("Rain.", enable_thinking=False)) == ("Rain.", "", [], "stop")
     forced = body(tools=[CLOCK], tool_choice="required", parallel_tool_calls=False)
     assert both(tools, forced)[3] == "tool_calls"
-
-
-PET = {"type": "object", "properties": {"kind": {"enum": ["cat", "dog"]}}, "required": ["kind"], "additionalProperties": False}
-DOCUMENT = r'\{\s*"kind"\s*:\s*"(cat|dog)"\s*\}'
-FORMAT = {"type": "json_schema", "json_schema": {"name": "pet", "schema": PET}}
 
 
 @pytest.mark.parametrize("fields, document", [({"response_format": FORMAT}, DOCUMENT), ({"regex": "[0-9]{3}"}, "[0-9]{3}"),
