@@ -31,6 +31,7 @@
 #include <span>
 #include <vector>
 
+#include "base/function_ref.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "kv/cache_options.h"
@@ -129,6 +130,9 @@ class RadixCache {
   // Drops from both tiers what is not locked: all, or only namespaces of other weight versions than `keep`. Returns how
   // many pages of the pool became free. O(nodes).
   int32_t drop_unlocked(std::optional<uint64_t> keep = std::nullopt);
+  // The same of the namespaces of this weight version alone: other weights are about to have its number.
+  int32_t drop_version(uint64_t version);
+  bool locks_version(uint64_t version) const;  // something of it is locked
 
   // What was noted since the last call, in order.
   std::vector<PageCopy> take_copies();
@@ -171,6 +175,7 @@ class RadixCache {
   void update_queues(RadixNode* node);
 
   // ---- radix_tiers.cc: pages come and go ----
+  int32_t drop_unlocked_of(FunctionRef<bool(const CacheNamespace&)> dropped, bool everything);
   void add_pool_pages(RadixNode* node, std::span<const PageId> pages);
   template <KvMedium medium>
   void drop_pages(CacheTier<medium>& tier, RadixNode* node, int32_t count);

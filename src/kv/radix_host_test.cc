@@ -153,5 +153,23 @@ TEST(HostTier, DroppingLeavesOnlyWhatIsLocked) {
   EXPECT_TRUE(f.cache.roots().empty());
 }
 
+TEST(HostTier, DroppingAVersionLeavesTheOthers) {
+  Fixture f(1, 16, 16, with(WritePolicy::kWriteThrough));
+  RadixNode* node = f.insert({1, 2}, {"", 3}).node;
+  f.insert({7}, {"salt", 3});
+  f.insert({1, 2}, {"", 4});
+  EXPECT_FALSE(f.cache.locks_version(3));
+  f.cache.lock(node);
+  EXPECT_TRUE(f.cache.locks_version(3));
+  EXPECT_FALSE(f.cache.locks_version(4));
+  EXPECT_EQ(f.cache.drop_version(3), 1);
+  EXPECT_EQ(f.peek({1, 2}, {"", 3}), "2+0");
+  f.cache.unlock(node);
+  EXPECT_EQ(f.cache.drop_version(3), 2);
+  EXPECT_EQ(f.peek({1, 2}, {"", 3}), "0+0");
+  EXPECT_EQ(f.peek({1, 2}, {"", 4}), "2+0");
+  EXPECT_EQ(f.host.free_count(), 14);
+}
+
 }  // namespace
 }  // namespace millrace

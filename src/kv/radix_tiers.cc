@@ -159,10 +159,24 @@ void RadixCache::return_copies(std::vector<PageCopy> copies) {
 }
 
 int32_t RadixCache::drop_unlocked(std::optional<uint64_t> keep) {
+  return drop_unlocked_of([&](const CacheNamespace& space) { return !keep || space.weight_version != *keep; }, !keep);
+}
+
+int32_t RadixCache::drop_version(uint64_t version) {
+  return drop_unlocked_of([&](const CacheNamespace& space) { return space.weight_version == version; }, false);
+}
+
+bool RadixCache::locks_version(uint64_t version) const {
+  return std::ranges::any_of(tree_.roots(), [&](const auto& entry) {
+    return entry.first.weight_version == version && entry.second->locks > 0;
+  });
+}
+
+// `everything`: no namespace is left out.
+int32_t RadixCache::drop_unlocked_of(FunctionRef<bool(const CacheNamespace&)> dropped, bool everything) {
   std::vector<RadixNode*> doomed;  // every node behind its parent
-  bool everything = !keep;
   for (const auto& [space, root] : tree_.roots()) {
-    if (keep && space.weight_version == *keep) continue;
+    if (!dropped(space)) continue;
     everything &= root->locks == 0;
     std::size_t next = doomed.size();
     for (const RadixNode* node = root;; node = doomed[next++]) {

@@ -156,9 +156,14 @@ int32_t SequenceMemory::flush(std::optional<uint64_t> keep) {
   return cache_->drop_unlocked(keep);
 }
 
+// The coordinator numbers the weights. One that lost its numbers, because it was started again from older weights,
+// gives the next number a second time, to other weights, while this cache has outlived it.
 void SequenceMemory::set_weight_version(uint64_t version) {
-  weight_version_ = version;
   ++changes_;
+  if (version == weight_version_) return;
+  if (cache_->locks_version(version)) revoke_leases();
+  cache_->drop_version(version);
+  weight_version_ = version;
 }
 
 SequenceMemory::TreeMark SequenceMemory::mark_tree() const { return {cache_->cached_pages(), counters().evicted}; }

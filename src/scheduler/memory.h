@@ -67,9 +67,12 @@ class SequenceMemory {
   // How many tokens attach() would find in the cache now, the host tier included. Nothing is touched or locked.
   int32_t cached_tokens(const Sequence& sequence) const;
 
-  // That the next batch is computed with; 0 until it is known. Only pages computed with it are found.
+  // That the next batch is computed with; 0 until it is known. Only pages computed with it are found. Another version
+  // begins with nothing cached: weights that had its number before may have been others.
   uint64_t weight_version() const { return weight_version_; }
   void set_weight_version(uint64_t version);
+  // Sequences, or leases, hold pages of the last time that this version served.
+  bool locks_version(uint64_t version) const { return cache_->locks_version(version); }
 
   // Pages that the sequence lacks to compute all its tokens: 0 or 1 for one that decodes.
   int32_t pages_lacking(const Sequence& sequence) const {

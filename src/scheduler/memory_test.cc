@@ -92,13 +92,39 @@ TEST_F(SequenceMemoryTest, MatchLimitAndPeek) {
     Sequence sequence = sequence_of(40);
     sequence.match_limit = limit;
     EXPECT_EQ(memory.cached_tokens(sequence), cached) << limit;
-    memory.set_weight_version(1);
-    EXPECT_EQ(memory.cached_tokens(sequence), 0);
-    memory.set_weight_version(0);
     ASSERT_TRUE(memory.attach(sequence, 0));
     EXPECT_EQ(sequence.computed, cached) << limit;
     memory.release(sequence, Publish::kNo);
   }
+  expect_idle(memory);
+}
+
+TEST_F(SequenceMemoryTest, AVersionBeginsWithNothingCached) {
+  SequenceMemory memory(32, kPageSize, MemoryOptions{});
+  const Sequence sequence = sequence_of(40);
+  for (const uint64_t version : {3, 2, 3}) {
+    memory.set_weight_version(version);
+    EXPECT_EQ(memory.cached_tokens(sequence), 0) << version;
+    run_through(memory, 40);
+    memory.set_weight_version(version);
+    EXPECT_EQ(memory.cached_tokens(sequence), 36) << version;
+  }
+  expect_idle(memory);
+}
+
+TEST_F(SequenceMemoryTest, AVersionBeginsWithoutTheLeasesOfItsNumber) {
+  SequenceMemory memory(32, kPageSize, MemoryOptions{});
+  memory.set_weight_version(3);
+  run_through(memory, 40);
+  const CacheNamespace space{sequence_of(40).extra_key, 3};
+  const auto prefix = memory.lock_prefix(space, sequence_of(40).tokens);
+  ASSERT_TRUE(memory.set_lease(1, prefix.node, static_cast<int32_t>(prefix.pages.size())));
+  memory.unlock_prefix(prefix.node);
+  memory.set_weight_version(2);
+  EXPECT_TRUE(memory.locks_version(3));
+  memory.set_weight_version(3);
+  EXPECT_FALSE(memory.locks_version(3));
+  EXPECT_EQ(memory.cached_tokens(sequence_of(40)), 0);
   expect_idle(memory);
 }
 

@@ -173,6 +173,9 @@ Status Scheduler::switch_weights(const WeightSwitch& wanted, Deltas& out) {
   }
   if (wanted.policy == InFlightPolicy::kAbort) requests_.abort_all(out);
   switch_ = wanted;
+  // The number comes again, perhaps for other weights, and requests hold KV from the first time: later ones would find
+  // it.
+  if (memory_.locks_version(wanted.version)) switch_->policy = InFlightPolicy::kRetract;
   return ok_status();
 }
 
@@ -186,12 +189,15 @@ void Scheduler::apply_switch() {
     return;
   }
   if (switch_->policy == InFlightPolicy::kRetract) requests_.retract_all();
-  begin_version(switch_->version);
+  // The weights first: begin_version() drops KV, which serves on where they are not switched.
   const Status status = serve_staged();
-  if (status.ok()) return end_switch();
+  if (status.ok()) {
+    begin_version(switch_->version);
+    return end_switch();
+  }
   LOG_ERROR("scheduler: the staged weights are not served: {}", status.to_string());
   // Batches that name weights which do not serve would fail, each one from now on.
-  begin_version(runner_.facts().weight_version);
+  if (memory_.weight_version() == switch_->version) begin_version(runner_.facts().weight_version);
   switch_.reset();
 }
 

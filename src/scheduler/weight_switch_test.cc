@@ -175,6 +175,57 @@ TEST_F(WeightSwitchTest, FlushFreesOldPagesAndElseTheyStay) {
   }
 }
 
+// A server that was started again from older weights numbers the next ones as those of before.
+TEST_F(WeightSwitchTest, ANumberThatComesAgainFindsNoKvOfTheFirstTime) {
+  const auto ask = [&](uint64_t id) {
+    harness_.receive(Harness::request(id, prompt(64), 2));
+    harness_.run();
+    return outcome(id).usage.cached_tokens;
+  };
+  const auto serve = [&](uint64_t version) {
+    harness_.switch_weights({.version = version});
+    harness_.run();
+  };
+  serve(3);
+  EXPECT_EQ(ask(1), 0);
+  EXPECT_GT(ask(2), 0);
+  serve(2);
+  EXPECT_EQ(ask(3), 0);
+  serve(3);
+  EXPECT_EQ(ask(4), 0);
+  EXPECT_GT(ask(5), 0);
+  harness_.expect_clean_end();
+}
+
+// One that runs through both switches holds pages of the first time, which no other may find.
+TEST_F(WeightSwitchTest, ANumberThatComesAgainTakesTheKvOfRunningRequestsAlong) {
+  harness_.receive(Harness::request(1, prompt(64), 100));
+  steps(10);
+  for (const uint64_t version : {2, 1}) {
+    harness_.switch_weights({.version = version});
+    const std::size_t wanted = outcome(1).tokens.size() + 5;
+    while (outcome(1).tokens.size() < wanted) harness_.step();
+    EXPECT_EQ(harness_.runner.weight_version, version);
+  }
+  harness_.run();
+  EXPECT_EQ(outcome(1).usage.retractions, 1);
+  EXPECT_EQ(outcome(1).tokens.size(), 100u);
+  harness_.expect_clean_end();
+}
+
+// The KV of the weights that go on serving stays.
+TEST_F(WeightSwitchTest, ASwitchThatFailsKeepsTheCache) {
+  log_init("test", LogLevel::kOff);
+  add(1, 64, 2);
+  harness_.run();
+  const int32_t cached = harness_.scheduler.facts().pages_cached;
+  harness_.switch_weights({.version = 2});
+  harness_.runner.staged = 0;
+  harness_.run();
+  EXPECT_EQ(harness_.scheduler.facts().weight_version, 1u);
+  EXPECT_EQ(harness_.scheduler.facts().pages_cached, cached);
+}
+
 TEST_F(WeightSwitchTest, PausedInPlaceKeepsItsPagesAndGoesOn) {
   const auto request = add(1);
   steps(10);

@@ -150,6 +150,8 @@ class GenerateWorker : public Worker {
     // A shorter wait while others take pages: their layers are sent as the batch stores them.
     const bool busy = engine_->step(out, pages_->exports() ? transfer::kTransferRestMs : kStepPollMs);
     emit_deltas(out, emit);
+    const SchedulerFacts facts = engine_->scheduler().facts();
+    speech_.on_weights(facts.weight_version);
     // After the step has settled: the pages of these requests are in the cache now, and the next plan finds them.
     bool received = false;
     for (PromptPages::Begun& begun : pages_->step(now_ms)) {
@@ -163,7 +165,7 @@ class GenerateWorker : public Worker {
     // For pulse(), which any thread may call. Relaxed: each is a number of its own, and a late one delays a stall's
     // report.
     busy_.store(busy, std::memory_order_relaxed);
-    steps_.store(engine_->scheduler().facts().steps, std::memory_order_relaxed);
+    steps_.store(facts.steps, std::memory_order_relaxed);
     if (busy) return 0;
     if (const std::optional<int> due_ms = pages_->due()) return *due_ms;
     // Not Scheduler::busy(), which is true during a whole pause: there is no work until it ends.

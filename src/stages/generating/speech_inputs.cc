@@ -62,6 +62,10 @@ void SpeechInputs::on_delta(const wire::TokenDelta& delta, Emit& emit) {
   emit.chunk_to(delta.id, target_.stage, std::move(rows), "");
 }
 
+void SpeechInputs::on_weights(uint64_t version) {
+  if (std::exchange(weight_version_, version) != version) captures_.flush();
+}
+
 void SpeechInputs::describe(std::vector<wire::Metric>& metrics) const {
   if (target_.layer > 0) captures_.describe(metrics);
 }

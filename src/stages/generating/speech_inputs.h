@@ -47,6 +47,8 @@ class SpeechInputs {
   void drop(ReqId id) { spoken_.erase(id); }
   // Forgets the rows that are kept for later requests.
   void flush() { captures_.flush(); }
+  // The weights that serve, after each step. Rows of the ones before are forgotten: a number may come again for others.
+  void on_weights(uint64_t version);
   void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
@@ -57,6 +59,7 @@ class SpeechInputs {
 
   const SpeechTarget target_;
   MediaCaptures captures_;
+  uint64_t weight_version_ = 0;  // of the last on_weights()
   std::unordered_map<ReqId, Spoken> spoken_;
 };
 

@@ -85,6 +85,27 @@ TEST(SpeechInputs, TextAloneAndDroppedRequestsHaveNoRows) {
   for (const uint64_t id : {1, 2, 3}) EXPECT_TRUE(emit.of[id].chunks.empty()) << id;
 }
 
+TEST(SpeechInputs, RowsOfWeightsWhoseNumberComesAgainAreComputed) {
+  SpeechInputs inputs({.stage = "talker", .layer = 2, .hidden_size = 3});
+  uint64_t id = 0;
+  testing::RecordedEmit emit;
+  const auto known = [&] {  // of another request with the same picture, under the version 1
+    const auto request = request_of(++id);
+    EXPECT_TRUE(inputs.begin(request).ok());
+    const PromptInput media = input();
+    const auto capture = inputs.capture(request, &media, 1);
+    inputs.on_delta(delta(id, {7}), emit);
+    return capture->spans[0].known;
+  };
+  inputs.on_weights(1);
+  EXPECT_FALSE(known());
+  inputs.on_weights(1);
+  EXPECT_TRUE(known());
+  inputs.on_weights(2);
+  inputs.on_weights(1);
+  EXPECT_FALSE(known());
+}
+
 TEST(SpeechInputs, RefusalsNameTheField) {
   SpeechInputs silent({});
   EXPECT_EQ(silent.begin(request_of(1)).code(), StatusCode::kUnsupported);
