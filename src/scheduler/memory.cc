@@ -67,6 +67,26 @@ bool SequenceMemory::attach(Sequence& sequence, int64_t reserve) {
   return true;
 }
 
+SequenceMemory::Trial SequenceMemory::begin_trial(const Sequence& waiting) {
+  MatchResult match;
+  if (options_.prefix_cache) {
+    match = cache_->match_prefix({waiting.extra_key, weight_version_}, matchable(waiting));
+  }
+  cache_->lock(match.node);
+  const auto in_pool = static_cast<int32_t>(match.pages.size());
+  return {.lacking = pages_for(waiting.length()) - in_pool, .match = match.node, .unlocked = {}};
+}
+
+void SequenceMemory::try_without(Trial& trial, const Sequence& running) {
+  cache_->unlock(running.lock);
+  trial.unlocked.push_back(running.lock);
+}
+
+void SequenceMemory::end_trial(const Trial& trial) {
+  for (RadixNode* node : trial.unlocked) cache_->lock(node);
+  cache_->unlock(trial.match);
+}
+
 bool SequenceMemory::worth_loading(int32_t host_pages) const {
   // For few tokens computing is cheaper than the copy that a batch would wait for.
   return int64_t{host_pages} * page_size_ >= options_.cache.min_load_tokens;

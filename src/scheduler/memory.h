@@ -64,6 +64,19 @@ class SequenceMemory {
   // weight_version, host_tokens. False, and nothing is attached, when fewer than `reserve` pages would stay available.
   bool attach(Sequence& sequence, int64_t reserve);
 
+  // ---- for preemption: would a sequence that waits fit, if others gave way? Between begin_trial() and end_trial()
+  // only try_without() is called.
+  struct Trial {
+    int32_t lacking = 0;  // pages that attach() would allocate
+    RadixNode* match = nullptr;
+    std::vector<RadixNode*> unlocked;
+  };
+  // Locks what attach() would find, so that available() does not count it.
+  Trial begin_trial(const Sequence& waiting);
+  // available() counts the pages that this one alone shares with the cache. Those that it holds itself come on top.
+  void try_without(Trial& trial, const Sequence& running);
+  void end_trial(const Trial& trial);
+
   // How many tokens attach() would find in the cache now, the host tier included. Nothing is touched or locked.
   int32_t cached_tokens(const Sequence& sequence) const;
 

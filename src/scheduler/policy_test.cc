@@ -279,6 +279,51 @@ TEST(Preemption, FreesAsManyPagesAsAreNeededAndNoMore) {
   h.expect_clean_end();
 }
 
+// The cached prefix of a request is what it does not need, and no room for the rest of it.
+TEST(Preemption, ACachedPrefixCountsOnce) {
+  SchedulerOptions options = with_policy(Policy::kPriority);
+  options.conservativeness = 0;
+  Harness h({1000, 256, 4, 31}, options, endless());
+  h.receive(Harness::request(9, prompt(41, 500), 1));
+  h.run();
+  EXPECT_EQ(h.scheduler.facts().pages_cached, 10);
+  for (uint64_t id : {1, 2, 3}) h.receive(of_priority(id, 0, 20, 6));  // 5 or 6 pages each
+  h.step(), h.step();
+  std::vector<int32_t> tokens = prompt(40, 500);
+  tokens.resize(60, 7);  // 5 pages more, and fewer are free
+  wire::TokenizedRequest urgent = Harness::request(10, std::move(tokens), 2);
+  urgent.priority = 50;
+  h.receive(urgent);
+  h.run();
+  EXPECT_EQ(h.outcomes.at(10).usage.cached_tokens, 40);
+  EXPECT_EQ(h.scheduler.facts().preempted, 1u);
+  EXPECT_EQ(h.outcomes.at(3).usage.retractions, 1);
+  EXPECT_LT(h.outcomes.at(10).at_steps.at(0), h.outcomes.at(1).at_steps.back());
+  h.expect_clean_end();
+}
+
+// What a victim shares with the request does not come free for it.
+TEST(Preemption, NoneGivesWayWhereOnlySharedPagesWouldComeFree) {
+  SchedulerOptions options = with_policy(Policy::kPriority);
+  options.conservativeness = 0;
+  Harness h({1000, 256, 4, 30}, options, endless());
+  std::vector<int32_t> shared = prompt(40, 500);
+  shared.resize(42, 7);
+  h.receive(Harness::request(1, shared, 8));
+  h.receive(of_priority(2, 45, 40, 8));  // within the gap
+  h.step(), h.step();
+  std::vector<int32_t> tokens = prompt(40, 500);
+  tokens.resize(88, 8);  // 12 pages more; without request 1 there would be 10 at most
+  wire::TokenizedRequest urgent = Harness::request(3, std::move(tokens), 2);
+  urgent.priority = 50;
+  h.receive(urgent);
+  h.run();
+  EXPECT_EQ(h.scheduler.facts().preempted, 0u);
+  EXPECT_EQ(h.outcomes.at(3).usage.cached_tokens, 40);
+  EXPECT_EQ(h.outcomes.at(3).tokens.size(), 2u);
+  h.expect_clean_end();
+}
+
 // Invariant: a request gives way at most kMaxPreemptions times.
 TEST(Preemption, NobodyGivesWayForEver) {
   Harness h(kRoomy, with_policy(Policy::kPriority, 1), endless());

@@ -1,7 +1,6 @@
 // Preemption: with the priority policy, running requests of a much smaller priority give way to one that waits. They
 // are retracted, so they keep their tokens and change no text; each gives way kMaxPreemptions times at most.
 #include <algorithm>
-#include <unordered_map>
 
 #include "scheduler/admission.h"
 
@@ -19,29 +18,23 @@ std::vector<Sequence*> AdmissionControl::preemption_victims(const Sequence& sequ
   std::ranges::sort(victims, [](const Sequence* a, const Sequence* b) {
     return a->priority != b->priority ? a->priority < b->priority : a->arrival > b->arrival;
   });
-  std::unordered_map<int32_t, int32_t> users;  // of shared pages, which come free with the last
-  int64_t reserved = 0;
-  for (const Sequence* other : requests_.running()) {
-    reserved += growth_estimate(*other);
-    for (int32_t i = 0; i < other->shared_pages; ++i) ++users[other->pages[static_cast<std::size_t>(i)].value];
-  }
-  const int64_t needed = memory_.pages_for(sequence.length()) -
-                         std::max(0, sequence.look.matched) / memory_.page_size() + growth_estimate(sequence);
-  int64_t room = memory_.available() - reserved;
+  // What is cached for it is locked meanwhile: those pages are not available for the ones that it lacks.
+  SequenceMemory::Trial trial = memory_.begin_trial(sequence);
+  const int64_t needed = trial.lacking + growth_estimate(sequence);
+  int64_t reserved = growth_of_running();
+  int64_t unshared = 0;  // pages of the victims
   auto places = int64_t{options_.max_running_requests} - requests_.running_count();
-  for (std::size_t count = 0; count < victims.size(); ++count) {
-    if (places > 0 && room >= needed) {
-      victims.resize(count);
-      return victims;
-    }
+  const auto fits = [&] { return places > 0 && memory_.available() + unshared - reserved >= needed; };
+  std::size_t count = 0;
+  for (; count < victims.size() && !fits(); ++count) {
     const Sequence& victim = *victims[count];
+    memory_.try_without(trial, victim);
     ++places;
-    room += growth_estimate(victim) + victim.pages.size() - victim.shared_pages;
-    for (int32_t i = 0; i < victim.shared_pages; ++i) {
-      if (--users[victim.pages[static_cast<std::size_t>(i)].value] == 0) ++room;
-    }
+    unshared += victim.pages.size() - victim.shared_pages;
+    reserved -= growth_estimate(victim);
   }
-  if (places <= 0 || room < needed) victims.clear();
+  victims.resize(fits() ? count : 0);
+  memory_.end_trial(trial);
   return victims;
 }
 
