@@ -31,7 +31,7 @@ void WeightUpdates::start_from(const StartWeights& start) {
     state_.version = start.version;
     next_version_ = start.version + 1;
     serving_path_ = start.path;
-    if (check_label(start.label).ok()) set_label_locked(start.label);
+    if (check_label(start.label).ok()) set_label_locked(start.version, start.label);
   }
   snapshots_.start_from(start.version, start.path);
   env_.require({.version = start.version, .checksum = start.checksum});
@@ -91,6 +91,8 @@ void WeightUpdates::switch_all() {
     const std::lock_guard lock(mutex_);
     state_.phase = WeightsState::Phase::kSwitching;
     next = {.version = update_.version, .checksum = update_.checksum};
+    // The first replica may give tokens of the new weights long before the last one has replied.
+    set_label_locked(update_.version, update_.wanted.label);
   }
   env_.accept(next);  // no gap between two switches
   env_.command(command_of(wire::AdminAction::kSwitchWeights, kSwitchWeightsMs),
@@ -103,6 +105,10 @@ void WeightUpdates::on_switched(const Replies& replies) {
   const Status failure = first_failure(replies);
   if (!any_ok(replies)) {
     env_.accept({});
+    {
+      const std::lock_guard lock(mutex_);
+      labels_.erase(update_.version);
+    }
     return give_up(failure);
   }
   if (!failure.ok()) LOG_WARNING("weights: not every replica switched: {}", failure.to_string());
@@ -116,7 +122,6 @@ void WeightUpdates::on_switched(const Replies& replies) {
     for (const wire::AdminReply& reply : replies) state_.paused_requests += reply.weights.paused_requests;
     serving_path_ = update_.wanted.path;
     serving_live_ = live = update_.rounds > 0;
-    set_label_locked(update_.wanted.label);
   }
   // Ends accept() as well: from now on a replica with the old version is stale.
   env_.require(serving);
@@ -297,14 +302,14 @@ void WeightUpdates::note(const StageReplica& replica, std::string text) {
 Status WeightUpdates::set_label(std::string label) {
   RETURN_IF_ERROR(check_label(label));
   const std::lock_guard lock(mutex_);
-  set_label_locked(std::move(label));
+  set_label_locked(state_.version, std::move(label));
   return ok_status();
 }
 
-// Of the serving version; empty: its number.
-void WeightUpdates::set_label_locked(std::string label) {
+// Empty: its number.
+void WeightUpdates::set_label_locked(uint64_t version, std::string label) {
   if (label.empty()) return;
-  labels_[state_.version] = std::move(label);
+  labels_[version] = std::move(label);
   // The lowest version: the map is sorted, and versions grow.
   if (labels_.size() > kMaxLabels) labels_.erase(labels_.begin());
 }

@@ -137,7 +137,7 @@ class WeightUpdates : public WeightControl {
 
   Status begin(DiskUpdate update, Done done);
   std::string label_locked(uint64_t version) const;
-  void set_label_locked(std::string label);
+  void set_label_locked(uint64_t version, std::string label);
   PipelineCommand command_of(wire::AdminAction action, int64_t timeout_ms) const;
   void on_staged(const Replies& replies);
   void switch_all();

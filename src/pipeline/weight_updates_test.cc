@@ -310,6 +310,18 @@ TEST_F(WeightUpdatesTest, WeightsOfAnUpdateBeforeTheServersStartServeUnderTheirN
   EXPECT_EQ(answer(AdminAction::kStageWeights, {reply("generate-1")}).argument, "/w/c");
 }
 
+// A replica that has switched gives tokens while another one still switches.
+TEST_F(WeightUpdatesTest, ALabelIsKnownBeforeTheLastReplicaHasSwitched) {
+  update("/w/1", "one");
+  EXPECT_EQ(updates_.label(2), "2");
+  answer(AdminAction::kStageWeights);
+  EXPECT_EQ(updates_.label(2), "one");
+  EXPECT_EQ(updates_.state().label, "1");
+  answer(AdminAction::kSwitchWeights,
+         {reply("generate-0", StatusCode::kInternal, "no"), reply("generate-1", StatusCode::kUnavailable, "killed")});
+  EXPECT_EQ(updates_.label(2), "2") << "it serves nowhere";
+}
+
 TEST_F(WeightUpdatesTest, LabelsAreBoundedAndKept) {
   EXPECT_EQ(updates_.set_label(std::string(kMaxVersionLabelBytes + 1, 'x')).code(), StatusCode::kInvalidArgument);
   ASSERT_TRUE(updates_.set_label("base").ok());
