@@ -13,6 +13,22 @@
 namespace millrace::api {
 namespace {
 
+// The engine names fields as OpenAI's clients do, and has names of its own.
+constexpr std::pair<std::string_view, std::string_view> kNativeNames[] = {
+    {"max_tokens", "sampling_params.max_new_tokens"},
+    {"min_tokens", "sampling_params.min_new_tokens"},
+    {"prompt_logprobs_from", "logprob_start_len"}};
+
+ApiError with_native_name(ApiError error) {
+  for (const auto& [name, native] : kNativeNames) {
+    if (error.param != name) continue;
+    if (error.message.starts_with(name)) error.message.replace(0, name.size(), native);
+    error.param = native;
+    break;
+  }
+  return error;
+}
+
 class GenerateFormat : public ReplyFormat {
  public:
   struct Logprobs {
@@ -52,6 +68,12 @@ class GenerateFormat : public ReplyFormat {
   }
   std::string body(std::string choices, const wire::Usage& /*usage*/) override {
     return list_ ? std::move(choices.insert(0, 1, '[').append(1, ']')) : std::move(choices);
+  }
+  http::Response error_response(const ApiError& error) const override {
+    return ReplyFormat::error_response(with_native_name(error));
+  }
+  std::string error_event(const ApiError& error) const override {
+    return ReplyFormat::error_event(with_native_name(error));
   }
 
  private:

@@ -1,6 +1,9 @@
 // POST /generate in the shape that clients of SGLang know, and the orders of an operator.
 #include <gtest/gtest.h>
 
+#include <mutex>
+#include <thread>
+
 #include "api/testing/api_harness.h"
 #include "base/nearest.h"
 
@@ -198,6 +201,23 @@ TEST_F(GenerateTest, AnErrorOfTheEngineBeforeTheFirstEventIsARealStatus) {
   const Answer got = answer.get();
   EXPECT_EQ(got.status, 429);
   EXPECT_EQ(got.json()["error"]["message"], "the queue is full");
+}
+
+TEST_F(GenerateTest, AnErrorOfTheEngineHasTheClientsName) {
+  const std::tuple<const char*, const char*, const char*> cases[] = {
+      {"prompt_logprobs_from is 9; wanted -1..2", "logprob_start_len", "logprob_start_len is 9; wanted -1..2"},
+      {"min_tokens is 9; wanted 0..8", "sampling_params.min_new_tokens",
+       "sampling_params.min_new_tokens is 9; wanted 0..8"},
+      {"temperature is 9; wanted 1", "temperature", "temperature is 9; wanted 1"}};
+  for (const auto& [message, param, shown] : cases) {
+    const std::size_t index = engine_.submitted();
+    auto answer = post(kGenerate, R"({"text":"x"})");
+    wait_submitted(index + 1);
+    engine_.deliver(index, FakeEngine::error_of(index, invalid_argument("{}", message)));
+    const Json error = answer.get().json()["error"];
+    EXPECT_EQ(error["message"], shown);
+    EXPECT_EQ(error["param"], param);
+  }
 }
 
 TEST_F(GenerateTest, AbortsReachExactlyTheNamed) {

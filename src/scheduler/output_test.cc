@@ -121,9 +121,9 @@ TEST(Sampling, RangesAreCheckedWithFieldValueAndLimits) {
   };
   using Request = wire::TokenizedRequest&;
   EXPECT_EQ(refused([](Request r) { r.sampling.min_tokens = 6; }),
-            "min_tokens is 6; wanted 0..5, because max_tokens is 5");
+            "min_tokens is 6; wanted 0..5, because at most 5 tokens can be generated");
   EXPECT_EQ(refused([](Request r) { r.sampling.min_tokens = -1; }),
-            "min_tokens is -1; wanted 0..5, because max_tokens is 5");
+            "min_tokens is -1; wanted 0..5, because at most 5 tokens can be generated");
   EXPECT_EQ(refused([](Request r) { r.sampling.prompt_logprobs_from = 5; }),
             "prompt_logprobs_from is 5; wanted -1..4, because the prompt has 4 tokens");
   EXPECT_EQ(

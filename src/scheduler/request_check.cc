@@ -33,8 +33,8 @@ Status check_lengths(const wire::TokenizedRequest& request) {
     return invalid_argument("max_tokens is {}; wanted an integer >= 0", sampling.max_tokens);
   }
   if (sampling.min_tokens < 0 || sampling.min_tokens > sampling.max_tokens) {
-    return invalid_argument("min_tokens is {}; wanted 0..{}, because max_tokens is {}", sampling.min_tokens,
-                            sampling.max_tokens, sampling.max_tokens);
+    return invalid_argument("min_tokens is {}; wanted 0..{}, because at most {} tokens can be generated",
+                            sampling.min_tokens, sampling.max_tokens, sampling.max_tokens);
   }
   const auto length = static_cast<int32_t>(request.prompt.size());
   if (sampling.prompt_logprobs_from < -1 || sampling.prompt_logprobs_from > length) {

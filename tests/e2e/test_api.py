@@ -204,6 +204,10 @@ def test_max_tokens_is_an_upper_bound(server):
     # More than there can be is no bound but a demand.
     status, _, body = server.post("/v1/completions", {"prompt": prompt, "max_tokens": 32, "min_tokens": 9})
     assert status == 400 and "min_tokens is 9" in body["error"]["message"], body
+    for fields, param in (({"sampling_params": {"max_new_tokens": 32, "min_new_tokens": 9}}, "sampling_params.min_new_tokens"),
+                          ({"return_logprob": True, "logprob_start_len": limit - 7}, "logprob_start_len")):
+        status, _, body = server.post("/generate", {"input_ids": prompt, **fields})
+        assert status == 400 and body["error"]["param"] == param and body["error"]["message"].startswith(f"{param} is "), body
 
 
 def test_unknown_model_route_method_and_type(server):
