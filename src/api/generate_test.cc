@@ -266,6 +266,53 @@ TEST_F(GenerateTest, AStreamThatRepeatsTooMuchEndsWithAnError) {
   EXPECT_TRUE(eventually([&] { return engine_.aborts() == std::vector<std::size_t>{0}; }));
 }
 
+// Each event repeats the text so far, 100 KB and more: together many times what may be unsent.
+TEST_F(GenerateTest, AReaderThatIsBehindMissesRepeatsAlone) {
+  for (const bool once : {false, true}) {
+    http::Client client({"127.0.0.1", server_->port()}, "");
+    std::mutex reading;  // held: the client reads nothing more
+    std::unique_lock hold(reading);
+    std::vector<std::string> events;
+    const std::size_t index = engine_.submitted();
+    std::thread reader([&] {
+      http::SseReader sse;
+      const std::string body = R"({"text":"x","stream":true,"stream_output":)" + std::string(once ? "true}" : "false}");
+      (void)client.post(kGenerate, body, [&](std::string_view bytes) {
+        std::lock_guard lock(reading);
+        sse.push(bytes, [&](std::string_view event) {
+          events.emplace_back(event);
+          return true;
+        });
+        return true;
+      });
+    });
+    wait_submitted(index + 1);
+    engine_.accept(index);
+    constexpr int kEvents = 300;
+    std::string text = once ? "" : std::string(100'000, 'a');
+    if (!once) engine_.text(index, text, 1);
+    for (int i = 0; i < kEvents; ++i) {
+      engine_.text(index, std::to_string(i) + ",", i + 2);
+      text += std::to_string(i) + ",";
+    }
+    hold.unlock();
+    engine_.end(index, {.reason = FinishReason::kLength}, kEvents + 2, "end");
+    reader.join();
+    ASSERT_GE(events.size(), 3u);
+    EXPECT_EQ(events.back(), "[DONE]");
+    events.pop_back();
+    std::string got;
+    for (const std::string& event : events) {
+      const std::string part = parsed(event)["text"];
+      got = once ? got + part : part;
+    }
+    EXPECT_EQ(got, text + "end");
+    EXPECT_EQ(once, events.size() == kEvents + 1);
+    EXPECT_FALSE(parsed(events.back())["meta_info"]["finish_reason"].is_null());
+  }
+  EXPECT_EQ(server_->stats().slow_readers, 0u);
+}
+
 TEST_F(GenerateTest, AdminCommandsReachTheSchedulers) {
   EXPECT_EQ(post("/flush_cache", R"({"timeout":1.5})").get().status, 200);
   EXPECT_EQ(get("/flush_cache?timeout=2").status, 200);

@@ -236,6 +236,8 @@ Status Reply::stream_choice(Choice& choice, std::string& out) {
   ChoiceState& state = choice.state;
   if (!choice.fresh || choice.closed) return ok_status();
   if (options_.prompt_first && state.tokens.empty() && choice.sent_tokens == 0 && !state.finish) return ok_status();
+  const bool repeated = options_.cumulative && !state.finish;  // by the next event
+  if (repeated && responder_->pending_bytes() + out.size() > kMaxUnsentRepeatBytes) return ok_status();
   choice.fresh = false;
   choice.closed = state.finish.has_value();
   if (choice.closed) RETURN_IF_ERROR(format_->finish(state));

@@ -28,6 +28,7 @@
 #include "api/error.h"
 #include "api/reply_format.h"
 #include "api/routes.h"
+#include "http/limits.h"
 #include "http/server.h"
 #include "stages/engine.h"
 
@@ -35,6 +36,9 @@ namespace millrace::api {
 
 inline constexpr std::size_t kMaxEventBytes = 512u << 10;  // of a cumulative stream: repeating more is no service
 inline constexpr std::size_t kUsualEventBytes = 512;
+// Of a cumulative stream, unsent: with more, events are left out but the last of each choice. The next one repeats
+// them, and a reader that takes all it gets is not cut off as a slow one.
+inline constexpr std::size_t kMaxUnsentRepeatBytes = http::Limits{}.max_pending_bytes / 4;
 
 struct ReplyOptions {
   bool stream = false;
