@@ -331,6 +331,28 @@ TEST_F(HostTierTest, ARunnerGoesOnWithTheLayersOfAStepThatStillRuns) {
   }
 }
 
+// The scheduler counts the copies of a batch that was accepted as done, whatever becomes of its rows.
+TEST_F(HostTierTest, ABatchThatFailsHasCopiedItsPages) {
+  const SequenceStep bad = step(2, {-5}, 0, {4});
+  for (const auto& [version, sequences] :
+       {std::pair{uint64_t{99}, std::vector<SequenceStep>{}}, {uint64_t{0}, {bad}}}) {
+    logits_.clear();
+    auto runner = make_runner(DType::kF32);
+    run(*runner, {.step = 1, .sequences = {step(1, kPrompt, 0, {0, 1, 2})}});
+    run(*runner, {.step = 2, .sequences = {step(1, {13}, 12, {0, 1, 2, 3})}});
+    const Batch failing{.step = 3,
+                        .weight_version = version,
+                        .copies = {to_host(0, 1), to_host(1, 2), to_host(2, 0)},
+                        .sequences = sequences};
+    EXPECT_FALSE(run(*runner, failing).status.ok());
+    run(*runner, {.step = 4,
+                  .copies = {from_host(1, 6), from_host(2, 5), from_host(0, 7)},
+                  .sequences = {step(1, {13}, 12, {6, 5, 7, 4})}});
+    ASSERT_EQ(logits_.size(), 3u);
+    EXPECT_EQ(logits_[2], logits_[1]);
+  }
+}
+
 TEST_F(HostTierTest, ABatchWithACopyOutOfRangeIsRefused) {
   auto runner = make_runner(DType::kF32);
   const BatchResult result =

@@ -222,12 +222,13 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
   result.step = batch.step;
   result.weight_version = model.weight_version();
   if (last_end_) result.idle_us = duration_cast<microseconds>(begin - *last_end_).count();
-  result.status = check_.check(batch);
-  if (batch.weight_version != 0 && batch.weight_version != model.weight_version()) {
+  // Before the checks: a batch that was accepted and fails counts as copied (scheduler/memory.h).
+  result.status = move_pages(batch);
+  if (result.status.ok()) result.status = check_.check(batch);
+  if (result.status.ok() && batch.weight_version != 0 && batch.weight_version != model.weight_version()) {
     result.status = internal_error("the batch names the weight version {}, which is not staged; {} serves",
                                    batch.weight_version, model.weight_version());
   }
-  if (result.status.ok()) result.status = move_pages(batch);
   if (result.status.ok()) {
     for (const SequenceStep& sequence : batch.sequences) engine_->use_pages(sequence.pages);
     engine_->prefault_in_step();
@@ -242,7 +243,9 @@ BatchResult ModelRunner::run(Batch batch, const Model& model) {
 }
 
 Status ModelRunner::move_pages(const Batch& batch) {
-  RETURN_IF_ERROR(engine_->copy(batch.copies));
+  if (const Status status = engine_->copy(batch.copies); !status.ok()) {
+    return status.with_prefix(fmt::format("step {}", batch.step));
+  }
   for (const PageWrite& write : batch.writes) RETURN_IF_ERROR(engine_->write(write));
   return ok_status();
 }
