@@ -1,4 +1,5 @@
 // millrace chat: a conversation in the terminal with any OpenAI-compatible server.
+#include <fmt/format.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -32,6 +33,13 @@ constexpr char kHelp[] =
     "  a line that ends with \\ goes on in the next one\n";
 
 constexpr int kInterruptedExit = 128 + SIGINT;  // as shells have it
+
+// Whole, whatever Ctrl-C ends meanwhile.
+void show(const std::string& text) {
+  const InterruptsHeld held;
+  std::fputs(text.c_str(), stdout);
+  std::fflush(stdout);
+}
 
 class Conversation {
  public:
@@ -93,7 +101,7 @@ class Conversation {
                                      return take_event(event, text, tokens, failed);
                                    }) && !guard->interrupted();
                                  });
-    std::printf("\n");
+    show("\n");
     guard.reset();
     interrupted_ = take_interrupt();
     if (!response.ok() && !interrupted_) return response.status();
@@ -102,8 +110,8 @@ class Conversation {
     messages_.push_back({{"role", "assistant"}, {"content", text}});
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     if (tokens > 0 && ::isatty(STDOUT_FILENO)) {
-      std::printf("\033[2m%lld tokens, %.1f s, %.0f tokens/s\033[0m\n", static_cast<long long>(tokens), seconds,
-                  static_cast<double>(tokens) / seconds);
+      show(fmt::format("\033[2m{} tokens, {:.1f} s, {:.0f} tokens/s\033[0m\n", tokens, seconds,
+                       static_cast<double>(tokens) / seconds));
     }
     return failed;
   }
@@ -111,8 +119,7 @@ class Conversation {
   // Reasoning is shown in a terminal alone, dim, and is no part of the conversation.
   void show_reasoning(const std::string& text) {
     if (text.empty() || ::isatty(STDOUT_FILENO) == 0) return;
-    std::printf("\033[2m%s\033[0m", printable(text).c_str());
-    std::fflush(stdout);
+    show("\033[2m" + printable(text) + "\033[0m");
     reasoning_ = true;
   }
 
@@ -134,10 +141,9 @@ class Conversation {
     if (Status status = json_read(delta, "content", content); !status.ok()) return true;
     if (json_read(delta, "reasoning_content", reasoning).ok()) show_reasoning(reasoning);
     if (content.empty()) return true;
-    if (std::exchange(reasoning_, false)) std::fputs("\n\n", stdout);
+    if (std::exchange(reasoning_, false)) show("\n\n");
     text += content;
-    std::fputs(printable(content).c_str(), stdout);
-    std::fflush(stdout);
+    show(printable(content));
     return true;
   }
 

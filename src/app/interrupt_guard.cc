@@ -36,6 +36,15 @@ bool take_interrupt() {
   return g_interrupted.exchange(false);
 }
 
+InterruptsHeld::InterruptsHeld() {
+  sigset_t interrupt;
+  sigemptyset(&interrupt);
+  sigaddset(&interrupt, SIGINT);
+  ::pthread_sigmask(SIG_BLOCK, &interrupt, &before_);
+}
+
+InterruptsHeld::~InterruptsHeld() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
 InterruptGuard::InterruptGuard(http::Client& client) : client_(client), done_(::eventfd(0, EFD_CLOEXEC)) {
   sigset_t all, before;
   sigfillset(&all);

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <pthread.h>
+#include <signal.h>
 
 #include <initializer_list>
 #include <thread>
@@ -25,6 +26,19 @@ namespace millrace {
 void catch_interrupts(std::initializer_list<int> signals);
 // Whether one came since the last call.
 bool take_interrupt();
+
+// Ctrl-C waits while this lives, for output: of a write that a signal ends stdio drops the rest, and counts it as
+// failed.
+class InterruptsHeld {
+ public:
+  InterruptsHeld();
+  ~InterruptsHeld();
+  InterruptsHeld(const InterruptsHeld&) = delete;
+  InterruptsHeld& operator=(const InterruptsHeld&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 class InterruptGuard {
  public:

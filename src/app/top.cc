@@ -48,6 +48,7 @@ class Screen {
 
  private:
   static void write(const std::string& text) {
+    const InterruptsHeld held;
     std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
   }

@@ -3,6 +3,7 @@ import contextlib
 import http.server
 import json
 import os
+import pathlib
 import pty
 import re
 import select
@@ -315,6 +316,22 @@ def test_a_terminal_greets_streams_and_counts(terminal, server):
     terminal.type("\x04")
     assert terminal.exit_code() == 0
     assert terminal.seen.endswith("\n")  # the shell's prompt begins on a line of its own
+
+
+def test_ctrl_c_while_the_terminal_takes_no_output(tmp_path):
+    text = "x" * 500_000  # more than a terminal keeps for its reader
+    with odd_server(b'data: {"choices": [{"delta": {"content": "%s"}}]}\n\ndata: [DONE]\n\n' % text.encode()) as url:
+        terminal = Terminal(url)
+        try:
+            terminal.read_until("> ")
+            terminal.type("hi\r")
+            wait_until(lambda: pathlib.Path(f"/proc/{terminal.pid}/syscall").read_text().startswith("1 "), "a write that waits")
+            os.kill(terminal.pid, signal.SIGINT)
+            assert len(terminal.read_until(r"x\s*> ")) > len(text)
+            terminal.type("/quit\r")
+            assert terminal.exit_code() == 0, terminal.seen
+        finally:
+            terminal.close()
 
 
 def test_ctrl_c_stops_the_answer_and_not_the_program(terminal, server):
