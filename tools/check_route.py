@@ -14,8 +14,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 RECORD = ROOT / "tools" / "route.txt"
-MAX_FILES = 51
-MAX_LINES = 7092
+MAX_FILES = 52
+MAX_LINES = 7150
 MAX_NAMES = 19
 HEADING = "## The way of a request"
 FILE = re.compile(r"`(src/[\w/]+\.(?:cc|h))`")

@@ -83,7 +83,7 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
     request->complete_inputs[stage] |= graph_.known(inputs->sources);
     return false;
   } else if (expected && stream != request->answer.streams.end()) {
-    status = add(*request, stage, stream->second, chunk, now_ms);
+    status = handle(*request, stage, stream->second, chunk, now_ms);
   } else {
     ++ignored_;
     discard(chunk.id, wire::payload_of(chunk.body));
@@ -95,8 +95,8 @@ bool Delivery::handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, i
   return false;
 }
 
-Status Delivery::add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk,
-                     int64_t now_ms) {
+Status Delivery::handle(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk,
+                        int64_t now_ms) {
   if (const auto* sent = std::get_if<wire::SentCount>(&chunk.body)) return stream.check_sent(sent->count);
   const auto* result = std::get_if<wire::StageResult>(&chunk.body);
   ASSIGN_OR_RETURN(const bool is_new, stream.accept(chunk.seq, result != nullptr));

@@ -68,7 +68,7 @@ class Delivery {
 
  private:
   bool handle(std::size_t stage, std::size_t slot, wire::Chunk& chunk, int64_t now_ms);
-  Status add(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
+  Status handle(LiveRequest& request, std::size_t stage, TerminalStream& stream, wire::Chunk& chunk, int64_t now_ms);
   bool deliver(LiveRequest& request, std::size_t stage, wire::Chunk& chunk, int64_t now_ms);
   LiveRequest* find_open(ReqId id);
   void discard_late(const wire::Chunk& chunk);
