@@ -1,6 +1,7 @@
 #include "text/tools/python_literal.h"
 
 #include <cstddef>
+#include <nlohmann/json.hpp>
 
 #include "base/json.h"
 
