@@ -6,22 +6,19 @@
 #include "base/json.h"
 
 namespace millrace::api {
-namespace {
 
-std::string quoted_id(const std::string& id) {
+std::string json_quoted(const std::string& text) {
   std::string out;
-  json_append_string(out, id);
+  json_append_string(out, text);
   return out;
 }
 
-}  // namespace
-
 std::string begin_model_object(const ListedModel& model) {
-  const std::string id = quoted_id(model.id);
+  const std::string id = json_quoted(model.id);
   std::string out =
       fmt::format(R"({{"id":{0},"object":"model","type":"model","display_name":{0},"created":{1},"created_at":"{2}",)"
                   R"("owned_by":"millrace","root":{3},"parent":null)",
-                  id, model.created, rfc3339_time(model.created), quoted_id(model.root));
+                  id, model.created, rfc3339_time(model.created), json_quoted(model.root));
   if (model.context_length > 0) out += fmt::format(R"(,"max_model_len":{})", model.context_length);
   return out;
 }
@@ -34,8 +31,8 @@ std::string model_list_body(const std::vector<std::pair<std::string, std::string
   }
   const std::string none = "null";
   return out + fmt::format(R"(],"first_id":{},"last_id":{},"has_more":false}})",
-                           objects.empty() ? none : quoted_id(objects.front().first),
-                           objects.empty() ? none : quoted_id(objects.back().first));
+                           objects.empty() ? none : json_quoted(objects.front().first),
+                           objects.empty() ? none : json_quoted(objects.back().first));
 }
 
 std::string rfc3339_time(int64_t unix_seconds) {

@@ -83,8 +83,7 @@ void add_cache_options(CLI::App& command, ModelOptions& o) {
   command
       .add_option("--eviction-policy", o.eviction_policy,
                   "Which cached pages go first: lru, used longest ago; lfu, by the fewest requests; fifo, cached "
-                  "first; mru, used "
-                  "last; filo, cached last; priority, of the lowest; slru, used by one request alone")
+                  "first; mru, used last; filo, cached last; priority, of the lowest; slru, used by one request alone")
       ->check(CLI::IsMember({"lru", "lfu", "fifo", "mru", "filo", "priority", "slru"}))
       ->capture_default_str()
       ->group(group);

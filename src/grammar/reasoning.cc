@@ -5,15 +5,16 @@
 
 namespace millrace::grammar {
 
+ExprPtr line_ends() { return repeat(chars(CharSet::of("\n")), 0, 2); }
+
 // No white space before <think>: a model could write it without end, for the content has none at its beginning.
 ExprPtr behind_reasoning(Rules& rules, const ExprPtr& content, const std::vector<std::string>& markers,
                          TextStart start) {
   if (start == TextStart::kContent) return content;
-  const ExprPtr line_ends = repeat(chars(CharSet::of("\n")), 0, 2);
   const int reasoning = add_free_text(
       rules, {with_marks(kCloseReasoning, markers)},
       [&](std::size_t, int) {
-        return seq({line_ends, content});
+        return seq({line_ends(), content});
       },
       FreeTextEnd::kAtPattern);
   if (start == TextStart::kReasons) return rule(reasoning);

@@ -21,6 +21,9 @@ enum class TextStart : uint8_t {
   kReasons,    // the text begins inside it
 };
 
+// Up to two, as templates and models write them between the parts of a text.
+ExprPtr line_ends();
+
 // The content behind reasoning, which may not end the text: there is a content in any case. Up to two line ends may
 // stand between them. `markers`: the texts of the added tokens that are meant where the tags stand. Appends to `rules`.
 ExprPtr behind_reasoning(Rules& rules, const ExprPtr& content, const std::vector<std::string>& markers,

@@ -108,8 +108,7 @@ class TagReader {
     for (const Tag& tag : tags_) {
       ways.push_back(seq({grammar::text(tag.begin), rule(tag.schema), grammar::text(tag.end)}));
     }
-    const ExprPtr line_ends = repeat(chars(CharSet::of("\n")), 0, 2);
-    rules_.bodies.push_back(seq({alt(std::move(ways)), optional(seq({line_ends, rule(tags)}))}));
+    rules_.bodies.push_back(seq({alt(std::move(ways)), optional(seq({line_ends(), rule(tags)}))}));
     rules_.names.emplace_back("tags");
     return tags;
   }
