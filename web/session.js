@@ -47,18 +47,17 @@ export class Session {
     const { voices } = this.takes;
     return !voice || voices.includes(voice) ? (voice ?? '') : (voices[0] ?? '');
   }
-  streams(id = this.current) {
-    return this.#running.has(id);
-  }
+  streams(id = this.current) { return this.#running.has(id); }
 
   // ---- the server
 
-  // Whether it serves, and which models. True when it does; else the caller asks again later.
+  // Whether it serves, and which models: one that came back may have others. True when it does; else the caller asks again later.
   async connect() {
+    const served = this.status.ready;
     try {
       const { ready, reason } = await this.api.ready();
       this.status = { ready, text: ready ? 'ready' : reason || 'loading' };
-      if (this.models.length === 0 && !this.needKey) {
+      if ((this.models.length === 0 || (ready && !served)) && !this.needKey) {
         await this.#readModels();
       }
     } catch (problem) {
@@ -282,7 +281,7 @@ export class Session {
       this.#unsent = id;
     } else if (!(problem instanceof ApiError)) {
       console.error(problem);
-    } else if (problem.status === 0 || problem.status === 503) {
+    } else if ([0, 404, 503].includes(problem.status)) {
       this.status = { ready: false, text: 'not ready' };
     }
     return endAnswer(answer, 'error', problem.message);

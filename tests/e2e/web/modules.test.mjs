@@ -338,6 +338,22 @@ test('a stopped answer keeps what it has; a failed one says why; the key is aske
   assert.equal(failing.made.conversation.messages[1].content, 'good'); // the question was asked again
 });
 
+test('a server that comes back with another model is asked for that one', async () => {
+  for (const status of [0, 404, 503]) {
+    const restarted = session((n) => (n === 1 ? [new ApiError('gone', status)] : ['good']));
+    await restarted.made.connect();
+    restarted.made.api.models = async () => [{ id: 'new', context: 64, state: '' }];
+    await restarted.made.connect();
+    assert.equal(restarted.made.model, 'm'); // while it serves, its models are not asked for again
+    await restarted.made.send('q');
+    assert.equal(restarted.made.status.ready, false);
+    await restarted.made.connect();
+    assert.equal(restarted.made.model, 'new', status);
+    await restarted.made.retry();
+    assert.deepEqual(restarted.asked.map((body) => body.model), ['m', 'new']);
+  }
+});
+
 test('errors of the server are read, before and inside a stream', async () => {
   const api = (status, text) => new Api({ fetch: async () => new Response(text, { status }) });
   const all = async (one) => { for await (const _ of one.chat({})); };
