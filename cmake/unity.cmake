@@ -1,13 +1,51 @@
-# Unity builds: with MILLRACE_UNITY, several files are compiled as one unit, which takes a third of the time of a clean build.
-# Meant for continuous integration and the first build; an edit of one file costs more than without. unity_groups.py forms the groups.
-# Files with SKIP_UNITY_BUILD_INCLUSION are left alone, and so is src/kernels: its code generation is part of its contract.
+# Unity builds: several files are compiled as one unit, which takes a third of the time of a clean build. unity_groups.py forms
+# the groups. Files with SKIP_UNITY_BUILD_INCLUSION are left alone, and so is src/kernels: its code generation is part of its
+# contract.
 #
 # The units are written here and not by CMake's UNITY_BUILD, whose #include lines have the path of the checkout: __FILE__ of
 # a CHECK has it then too, and a compiler cache misses every unit in a checkout that lies elsewhere.
-option(MILLRACE_UNITY "compile several files as one unit, for fast clean builds" OFF)
+set(MILLRACE_UNITY OFF CACHE STRING "ON: several files are compiled as one unit. UNCHANGED: but those that differ from the main branch alone. OFF: each alone")
+set_property(CACHE MILLRACE_UNITY PROPERTY STRINGS ON UNCHANGED OFF)
 if(MILLRACE_UNITY)
   find_package(Python3 REQUIRED COMPONENTS Interpreter)
 endif()
+
+# An edit of a file in a unit compiles the unit: what the branch works on is taken out of the units.
+set(millrace_changed_files)
+if(MILLRACE_UNITY STREQUAL "UNCHANGED")
+  execute_process(COMMAND ${PROJECT_SOURCE_DIR}/tools/changed "src/*.cc" "examples/*.cc" OUTPUT_VARIABLE millrace_changed_files ERROR_QUIET)
+  string(REGEX REPLACE "\n$" "" millrace_changed_files "${millrace_changed_files}")
+  string(REPLACE "\n" ";" millrace_changed_files "${millrace_changed_files}")
+  list(TRANSFORM millrace_changed_files PREPEND ${PROJECT_SOURCE_DIR}/)
+endif()
+
+# The lines of unity_groups.py for FILEs. Those of before hold while the FILEs are the same and no file in a unit is another
+# one: the next edit of a changed file neither waits for the script nor moves other files to other units.
+function(millrace_unity_groups target lines_out)
+  set(script ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py)
+  set(state)
+  foreach(file ${script} ${ARGN})
+    string(APPEND state "${file} ")
+    if(NOT file IN_LIST millrace_changed_files)
+      file(SHA256 ${file} hash)
+      string(APPEND state ${hash})
+    endif()
+  endforeach()
+  string(SHA256 state "${state}")
+  set(kept ${CMAKE_CURRENT_BINARY_DIR}/unity/${target}.groups)
+  set(lines)
+  if(EXISTS ${kept})
+    file(STRINGS ${kept} lines)
+    list(POP_FRONT lines state_of_before)
+  endif()
+  if(NOT state STREQUAL "${state_of_before}")
+    execute_process(COMMAND ${Python3_EXECUTABLE} ${script} ${ARGN} OUTPUT_VARIABLE output COMMAND_ERROR_IS_FATAL ANY)
+    file(WRITE ${kept} "${state}\n${output}")
+    file(STRINGS ${kept} lines)
+    list(POP_FRONT lines)
+  endif()
+  set(${lines_out} ${lines} PARENT_SCOPE)
+endfunction()
 
 # millrace_unity(TARGET FILE...): FILEs are sources of the target. Properties that keep a file apart are set before the call.
 function(millrace_unity target)
@@ -21,15 +59,18 @@ function(millrace_unity target)
   if(NOT MILLRACE_UNITY OR NOT files)
     return()
   endif()
-  set(script ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py)
-  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${script} ${files})
-  execute_process(COMMAND ${Python3_EXECUTABLE} ${script} ${files} OUTPUT_VARIABLE groups COMMAND_ERROR_IS_FATAL ANY)
-  string(REPLACE "\n" ";" groups "${groups}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/cmake/unity_groups.py ${files})
+  millrace_unity_groups(${target} groups ${files})
   set(numbers)
   foreach(line ${groups})
     string(REGEX MATCH "^([0-9]+) (.*)$" matched "${line}")
     set(number ${CMAKE_MATCH_1})
-    file(RELATIVE_PATH included ${PROJECT_SOURCE_DIR} ${CMAKE_MATCH_2})
+    set(file ${CMAKE_MATCH_2})
+    if(file IN_LIST millrace_changed_files)
+      continue()
+    endif()
+    set_source_files_properties(${file} PROPERTIES HEADER_FILE_ONLY ON)
+    file(RELATIVE_PATH included ${PROJECT_SOURCE_DIR} ${file})
     string(APPEND unit_${number} "#include \"${included}\"\n")
     list(APPEND numbers ${number})
   endforeach()
@@ -39,7 +80,6 @@ function(millrace_unity target)
     file(CONFIGURE OUTPUT ${unit} CONTENT "${unit_${number}}" @ONLY)
     target_sources(${target} PRIVATE ${unit})
   endforeach()
-  set_source_files_properties(${files} PROPERTIES HEADER_FILE_ONLY ON)
   target_include_directories(${target} PRIVATE ${PROJECT_SOURCE_DIR})
   # GCC warns of a type of the anonymous namespace as a member only in files that are not the main one.
   target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
