@@ -36,8 +36,7 @@ std::string ChatAudio::opening() const {
 
 std::string ChatAudio::text(std::string_view text) {
   transcript_ += text;
-  std::string quoted;
-  json_append_string(quoted, text);
+  const std::string quoted = json_quoted(text);
   std::string out;
   if (shows_text_) out += "\"content\":" + quoted + ",";
   return out + "\"audio\":{\"transcript\":" + quoted + "}";
@@ -62,8 +61,7 @@ Status ChatAudio::encode(std::span<const float> samples) {
 
 std::string ChatAudio::message(std::string_view text) {
   transcript_ = text;
-  std::string quoted;
-  json_append_string(quoted, text);
+  const std::string quoted = json_quoted(text);
   std::string out = "\"content\":" + (shows_text_ ? quoted : "null") + ",\"audio\":{\"id\":\"" + id_ + "\",\"data\":";
   append_base64_string(out, std::exchange(file_, {}));
   return out + fmt::format(",\"expires_at\":{},\"transcript\":{}}}", keep_turn(), quoted);

@@ -7,12 +7,6 @@
 
 namespace millrace::api {
 
-std::string json_quoted(const std::string& text) {
-  std::string out;
-  json_append_string(out, text);
-  return out;
-}
-
 std::string begin_model_object(const ListedModel& model) {
   const std::string id = json_quoted(model.id);
   std::string out =

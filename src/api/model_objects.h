@@ -16,9 +16,6 @@ struct ListedModel {
   int context_length = 0;  // 0: not known
 };
 
-// A text as a string of JSON.
-std::string json_quoted(const std::string& text);
-
 // Without the brace at its end: a server may have more members.
 std::string begin_model_object(const ListedModel& model);
 

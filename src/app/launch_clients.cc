@@ -17,13 +17,6 @@ std::string key_of(const LaunchTarget& target) { return target.api_key.empty() ?
 
 int64_t output_of(const LaunchTarget& target) { return std::min(kLaunchOutputTokens, target.context / 4); }
 
-// A string of JSON is one of TOML and of YAML too.
-std::string quoted(const std::string& text) {
-  std::string out;
-  json_append_string(out, text);
-  return out;
-}
-
 LaunchPlan codex(const LaunchTarget& target) {
   LaunchPlan plan{.program = "codex", .install = "npm install -g @openai/codex"};
   plan.file = target.folder + "/config.toml";
@@ -32,7 +25,7 @@ LaunchPlan codex(const LaunchTarget& target) {
       "web_search = \"disabled\"  # a tool that only OpenAI runs\n\n"
       "[features]\nmulti_agent = false  # its tools are of a type that is not served\n\n"
       "[model_providers.millrace]\nname = \"Millrace\"\nbase_url = {}\nwire_api = \"responses\"\n",
-      quoted(target.model), target.context, quoted(target.url + "/v1"));
+      json_quoted(target.model), target.context, json_quoted(target.url + "/v1"));
   if (!target.api_key.empty()) plan.text += fmt::format("env_key = \"{}\"\n", kKeyVariable);
   plan.env["CODEX_HOME"] = target.folder;
   if (!target.api_key.empty()) plan.env[kKeyVariable] = target.api_key;
@@ -64,7 +57,7 @@ LaunchPlan continue_cli(const LaunchTarget& target) {
   plan.text = fmt::format(
       "name: local\nversion: 0.0.1\nschema: v1\nmodels:\n  - name: Millrace\n    provider: openai\n    model: {}\n"
       "    apiBase: {}\n    apiKey: {}\n    roles: [chat, edit, apply]\n",
-      quoted(target.model), quoted(target.url + "/v1"), quoted(key_of(target)));
+      json_quoted(target.model), json_quoted(target.url + "/v1"), json_quoted(key_of(target)));
   plan.arguments = {"--config", plan.file};
   return plan;
 }

@@ -162,4 +162,10 @@ void json_append_string(std::string& out, std::string_view text) {
   out.push_back('"');
 }
 
+std::string json_quoted(std::string_view text) {
+  std::string out;
+  json_append_string(out, text);
+  return out;
+}
+
 }  // namespace millrace

@@ -42,4 +42,7 @@ const Json* json_find(const Json& object, std::string_view key);
 // Appends `text` as a JSON string literal, quotes included. Invalid UTF-8 bytes become U+FFFD.
 void json_append_string(std::string& out, std::string_view text);
 
+// That literal alone. It is one of TOML and of YAML too.
+std::string json_quoted(std::string_view text);
+
 }  // namespace millrace

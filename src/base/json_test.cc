@@ -13,12 +13,6 @@ std::string nested(int depth) {
   return std::string(static_cast<std::size_t>(depth), '[') + std::string(static_cast<std::size_t>(depth), ']');
 }
 
-std::string literal(std::string_view text) {
-  std::string out;
-  json_append_string(out, text);
-  return out;
-}
-
 TEST(Json, ParsesWhatIsJson) {
   auto json = parse_json(R"( {"a":[1,-2,2.5,true,null,"x\u00e9\ud83d\ude00"],"b":{}} )");
   ASSERT_TRUE(json.ok()) << json.status().to_string();
@@ -163,21 +157,21 @@ TEST(Json, TypeNames) {
 }
 
 TEST(Json, StringsAreEscaped) {
-  EXPECT_EQ(literal("plain"), "\"plain\"");
-  EXPECT_EQ(literal("a\"b\\c\n\r\t"), R"("a\"b\\c\n\r\t")");
-  EXPECT_EQ(literal(std::string_view("\0\x1F", 2)), "\"\\u0000\\u001f\"");
-  EXPECT_EQ(literal("\xC3\xA9\xF0\x9F\x98\x80"), "\"\xC3\xA9\xF0\x9F\x98\x80\"");
+  EXPECT_EQ(json_quoted("plain"), "\"plain\"");
+  EXPECT_EQ(json_quoted("a\"b\\c\n\r\t"), R"("a\"b\\c\n\r\t")");
+  EXPECT_EQ(json_quoted(std::string_view("\0\x1F", 2)), "\"\\u0000\\u001f\"");
+  EXPECT_EQ(json_quoted("\xC3\xA9\xF0\x9F\x98\x80"), "\"\xC3\xA9\xF0\x9F\x98\x80\"");
 }
 
 TEST(Json, BrokenUtf8BecomesReplacementCharacters) {
   const std::string mark = "\xEF\xBF\xBD";
-  EXPECT_EQ(literal("a\xFF"
-                    "b"),
+  EXPECT_EQ(json_quoted("a\xFF"
+                        "b"),
             "\"a" + mark + "b\"");
-  EXPECT_EQ(literal("\xC0\xAF"), "\"" + mark + mark + "\"");
-  EXPECT_EQ(literal("\xED\xA0\x80"), "\"" + mark + mark + mark + "\"");  // a surrogate
-  EXPECT_EQ(literal("\xF4\x90\x80\x80"), "\"" + mark + mark + mark + mark + "\"");
-  EXPECT_EQ(literal("\xF4\x8F\xBF\xBF"), "\"\xF4\x8F\xBF\xBF\"");  // U+10FFFF, the last one
+  EXPECT_EQ(json_quoted("\xC0\xAF"), "\"" + mark + mark + "\"");
+  EXPECT_EQ(json_quoted("\xED\xA0\x80"), "\"" + mark + mark + mark + "\"");  // a surrogate
+  EXPECT_EQ(json_quoted("\xF4\x90\x80\x80"), "\"" + mark + mark + mark + mark + "\"");
+  EXPECT_EQ(json_quoted("\xF4\x8F\xBF\xBF"), "\"\xF4\x8F\xBF\xBF\"");  // U+10FFFF, the last one
 }
 
 // Every string of two bytes comes out as JSON that another parser (nlohmann's own, strict in UTF-8) accepts; and what
@@ -186,7 +180,7 @@ TEST(Json, EveryTwoByteStringSurvives) {
   for (int first = 0; first < 256; ++first) {
     for (int second = 0; second < 256; ++second) {
       const std::string text{static_cast<char>(first), static_cast<char>(second)};
-      const Json back = Json::parse(literal(text), nullptr, false);
+      const Json back = Json::parse(json_quoted(text), nullptr, false);
       ASSERT_TRUE(back.is_string()) << first << " " << second;
       if (first < 0x80 && second < 0x80) {
         ASSERT_EQ(back.get<std::string>(), text);

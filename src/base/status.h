@@ -23,7 +23,7 @@ enum class StatusCode : uint8_t {
   kInvalidArgument = 1,    // the caller's data is malformed or out of range        HTTP 400
   kNotFound = 2,           // no such file, model, route, request                  HTTP 404
   kConflict = 3,           // the state does not allow this now                    HTTP 409
-  kTooLarge = 4,           // over a named size limit                              HTTP 413
+  kTooLarge = 4,           // over a named size limit                              HTTP 413 (api: 400)
   kResourceExhausted = 5,  // a queue or pool is full; try again later             HTTP 429
   kUnavailable = 6,        // loading, draining, or the part that serves is dead   HTTP 503
   kDeadline = 7,           // the time limit passed                                HTTP 504

@@ -8,6 +8,7 @@
 
 #include "api/model_objects.h"
 #include "api/ollama_models.h"
+#include "base/json.h"
 
 namespace millrace {
 
@@ -16,7 +17,7 @@ std::string model_object(const ServedModel& model, const std::string& id, const 
       {.id = id, .root = model.name, .created = model.files.modified, .context_length = model.context});
   out += fmt::format(R"(,"status":{{"value":"{}","pinned":{})", model_state_name(status.state), status.pinned);
   if (status.state == ModelState::kLoading) out += fmt::format(R"(,"progress":{:.3f})", status.progress);
-  if (!status.error.empty()) out += R"(,"failed":true,"error":)" + api::json_quoted(status.error);
+  if (!status.error.empty()) out += R"(,"failed":true,"error":)" + json_quoted(status.error);
   return out + "}}";
 }
 
@@ -37,8 +38,8 @@ std::string model_states(const std::vector<ModelStatus>& statuses) {
     if (out.size() > 1) out += ',';
     out +=
         fmt::format(R"({{"id":{},"status":"{}","running":{},"waiting":{},"progress":{:.3f},"message":{},"error":{}}})",
-                    api::json_quoted(status.name), model_state_name(status.state), status.running, status.waiting,
-                    status.progress, api::json_quoted(status.message), api::json_quoted(status.error));
+                    json_quoted(status.name), model_state_name(status.state), status.running, status.waiting,
+                    status.progress, json_quoted(status.message), json_quoted(status.error));
   }
   return out + "]";
 }
