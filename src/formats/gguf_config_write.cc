@@ -14,7 +14,7 @@ Status cannot(std::string_view what) {
 
 Status check(const ModelConfig& c) {
   if (c.vision) return cannot("a vision tower");
-  if (c.mean_pooling) return cannot("mean pooling");
+  if (c.mean_pooling.value_or(false)) return cannot("mean pooling");
   if (c.score_head) return cannot("a head of labels");
   for (const int window : c.layer_window) {
     if (window != 0 && window < c.max_position_embeddings)

@@ -84,12 +84,12 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   RopeConfig rope;
   bool tie_word_embeddings = false;
-  bool mean_pooling = false;  // the embedding of a text is the mean of its rows (formats/pooling_config.h)
-  bool score_head = false;    // a head of labels (score.weight) instead of one of the vocabulary
-  bool qkv_bias = false;      // q_proj, k_proj, v_proj carry a bias (Qwen2 always; Llama and Qwen3 by attention_bias)
-  bool o_proj_bias = false;   // o_proj carries a bias (Llama and Qwen3 by attention_bias)
-  bool mlp_bias = false;      // gate_proj, up_proj, down_proj carry a bias (Llama by mlp_bias)
-  bool qk_norm = false;       // RMSNorm over head_dim on q and k before RoPE (Qwen3)
+  std::optional<bool> mean_pooling;  // the embedding of a text is the mean of its rows; none: the directory has no word
+  bool score_head = false;           // a head of labels (score.weight) instead of one of the vocabulary
+  bool qkv_bias = false;     // q_proj, k_proj, v_proj carry a bias (Qwen2 always; Llama and Qwen3 by attention_bias)
+  bool o_proj_bias = false;  // o_proj carries a bias (Llama and Qwen3 by attention_bias)
+  bool mlp_bias = false;     // gate_proj, up_proj, down_proj carry a bias (Llama by mlp_bias)
+  bool qk_norm = false;      // RMSNorm over head_dim on q and k before RoPE (Qwen3)
   // One entry a layer: 0 = full attention, w > 0 = the query at position p sees keys p-w+1 .. p only.
   std::vector<int> layer_window;
   // Mixture of experts (Qwen3-MoE); num_experts == 0: every layer has one MLP of intermediate_size.

@@ -147,7 +147,8 @@ Result<ModelDir> open_model_dir(const std::string& path) {
     ASSIGN_OR_RETURN(generation, read_small_file(generation_path, kMaxConfigFileBytes));
   }
   ASSIGN_OR_RETURN(dir.generation, parse_generation_config(generation, generation_path, dir.config));
-  if (const auto pooling = read_pooling_config(path); pooling.ok()) dir.config.mean_pooling = pooling->mean;
+  const auto pooling = read_pooling_config(path);
+  if (pooling.ok() && pooling->given) dir.config.mean_pooling = pooling->mean;
   return dir;
 }
 

@@ -54,6 +54,7 @@ Result<PoolingConfig> read_pooling_config(const std::string& model_dir) {
   PoolingConfig out;
   ASSIGN_OR_RETURN(const bool found, file_exists(modules_path));
   if (!found) return out;
+  out.given = true;
   ASSIGN_OR_RETURN(const Json modules, read_json_file(modules_path, kMaxFileBytes));
   RETURN_IF_ERROR(read_modules(modules, modules_path, out));
   ASSIGN_OR_RETURN(const Json pooling, read_json_file(pooling_path, kMaxFileBytes));

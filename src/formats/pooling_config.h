@@ -14,6 +14,7 @@ namespace millrace {
 struct PoolingConfig {
   bool mean = false;       // of all rows; false: the last token's row
   bool normalizes = true;  // to length 1
+  bool given = false;      // by modules.json; else these are defaults
 };
 
 // kUnsupported where it is made otherwise (the first token's row, a dense layer behind), with the value seen and those

@@ -87,6 +87,10 @@ Status check_same_config(const ModelConfig& seen, const ModelConfig& wanted) {
   compare.field("rms_norm_eps", static_cast<float>(seen.rms_norm_eps), static_cast<float>(wanted.rms_norm_eps));
   compare_rope(compare, seen.rope, wanted.rope);
   compare.field("tie_word_embeddings", seen.tie_word_embeddings, wanted.tie_word_embeddings);
+  if (seen.mean_pooling) {
+    compare.field("whether an embedding is the mean of all rows (1_Pooling/config.json)", *seen.mean_pooling,
+                  wanted.mean_pooling.value_or(false));
+  }
   compare.field("the presence of a head of labels", seen.score_head, wanted.score_head);
   compare.field("attention_bias", seen.qkv_bias, wanted.qkv_bias);
   compare.field("attention_bias", seen.o_proj_bias, wanted.o_proj_bias);

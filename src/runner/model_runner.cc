@@ -38,7 +38,7 @@ Result<std::unique_ptr<ModelRunner>> ModelRunner::make(std::shared_ptr<const Mod
   facts.takes_row_states = options.row_source != nullptr;
   facts.takes_positions = true;
   facts.layers = model->config().layers;
-  facts.mean_pooling = model->config().mean_pooling;
+  facts.mean_pooling = model->config().mean_pooling.value_or(false);
   ASSIGN_OR_RETURN(std::unique_ptr<LayerEngine> engine, LayerEngine::make(*model, options));
   return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(model), std::move(options), facts, std::move(engine)));
 }
