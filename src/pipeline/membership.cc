@@ -299,12 +299,14 @@ void Membership::learn_checksums(const ReplicaView& first) {
   const bool weights = status.weights_checksum != 0 && first.weights.checksum == 0 &&
                        (first.weights.version == 0 || first.weights.version == status.weight_version);
   const bool text = status.text_checksum != 0 && first.text_checksum == 0;
-  if (!weights && !text) return;
+  const bool frozen = status.frozen_checksum != 0 && first.frozen_checksum == 0;
+  if (!weights && !text && !frozen) return;
   for (ReplicaView& member : replicas_) {
     if (member.stage_index != stage) continue;
     // For each replica of the stage, also one that comes later, as the views stay.
     if (weights) member.weights = {status.weight_version, status.weights_checksum};
     if (text) member.text_checksum = status.text_checksum;
+    if (frozen) member.frozen_checksum = status.frozen_checksum;
   }
 }
 
@@ -368,6 +370,12 @@ std::string Membership::why_not_serving(const ReplicaView& member) const {
         "{}: its weights of version {} have the checksum {:016x}; wanted {:016x}, those that the stage first served: "
         "put the model's files back and restart it, or update the weights",
         member.name, member.status.weight_version, member.status.weights_checksum, member.weights.checksum);
+  }
+  if (member.is_ready() && !member.has_right_frozen()) {
+    return fmt::format(
+        "{}: its weights that no update changes have the checksum {:016x}; wanted {:016x}, those that the stage first "
+        "had: put the model's files back and restart it",
+        member.name, member.status.frozen_checksum, member.frozen_checksum);
   }
   if (member.is_ready() && !member.has_right_text()) {
     return fmt::format(

@@ -89,14 +89,16 @@ struct ReplicaView {
   RequiredWeights weights;       // of a stage that has some
   RequiredWeights next_weights;  // while a switch is under way: these may serve too. Version 0: none
   uint64_t text_checksum = 0;    // that the stage's replicas must have, the first one's; 0: not known yet
+  uint64_t frozen_checksum = 0;  // the same
   std::string weights_note;      // what is done about its other weights
 
   bool has_right_weights() const {
     return weights.version == 0 || weights.fit(status) || (next_weights.version != 0 && next_weights.fit(status));
   }
   bool has_right_text() const { return text_checksum == 0 || status.text_checksum == text_checksum; }
+  bool has_right_frozen() const { return frozen_checksum == 0 || status.frozen_checksum == frozen_checksum; }
   bool is_ready() const { return up && reachable && !silent && status.state == wire::StageState::kReady; }
-  bool serves() const { return is_ready() && has_right_weights() && has_right_text(); }
+  bool serves() const { return is_ready() && has_right_weights() && has_right_text() && has_right_frozen(); }
   // It works, and has another version of the weights than the one that must serve.
   bool is_stale() const { return is_ready() && !has_right_weights() && status.weight_version != weights.version; }
 };

@@ -423,5 +423,35 @@ TEST_F(MembershipTest, OtherBytesUnderTheSameVersionDoNotServe) {
   EXPECT_TRUE(has("b", 1, 7, 8).serves());
 }
 
+// Towers, a talker, a range of layers: no update changes them, so that the first ones hold whatever version serves.
+TEST_F(MembershipTest, OtherBytesOfFrozenWeightsServeUnderNoVersion) {
+  join("a");
+  join("b", 0);
+  join("b", 1);
+  const auto has = [&](const char* stage, uint32_t replica, uint64_t version, uint64_t frozen) {
+    members.handle(wire::StageStatus{.stage = stage,
+                                     .incarnation = 1,
+                                     .state = wire::StageState::kReady,
+                                     .weight_version = version,
+                                     .replica = replica,
+                                     .weights_checksum = version,
+                                     .frozen_checksum = frozen},
+                   now);
+    return members.replicas()[members.find(stage, replica).value()];
+  };
+  EXPECT_TRUE(has("b", 0, 1, 7).serves());
+  EXPECT_TRUE(has("a", 0, 0, 9).serves());  // another stage, without weights that are updated
+  EXPECT_FALSE(has("a", 0, 0, 8).serves());
+  EXPECT_TRUE(has("b", 1, 1, 7).serves());
+  members.require_weights({"b"}, {.version = 2, .checksum = 2});
+  EXPECT_TRUE(has("b", 0, 2, 7).serves());
+  const ReplicaView other = has("b", 1, 2, 6);
+  EXPECT_FALSE(other.serves());
+  EXPECT_NE(members.why_not_serving(other).find("have the checksum 0000000000000006; wanted 0000000000000007"),
+            std::string::npos);
+  EXPECT_TRUE(members.stale().empty());
+  EXPECT_TRUE(has("b", 1, 2, 7).serves());
+}
+
 }  // namespace
 }  // namespace millrace

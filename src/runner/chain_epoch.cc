@@ -24,9 +24,21 @@ void ChainRunner::send_hello() {
                                          .ranges = ranges_,
                                          .layers_end = engine_->layers().end,
                                          .facts = chain_facts_,
-                                         .failure = {}};
+                                         .failure = {},
+                                         .weights_checksum = chain_checksum(0, model_->weights_checksum())};
   const Status sent = links_.next->send(hello);
   if (!sent.ok()) LOG_DEBUG("range 1 is not there yet: {}", sent.message());
+}
+
+// A range that was started again from files with other bytes would go on with requests that the first ones began, and
+// give other tokens under the same version.
+Status ChainRunner::check_weights(uint64_t checksum) const {
+  const std::lock_guard lock(mutex_);
+  if (weights_checksum_ == 0 || weights_checksum_ == checksum) return ok_status();
+  return error(StatusCode::kConflict,
+               "the weights of the layer ranges have the checksum {:016x}; wanted {:016x}, those that they first "
+               "served: put the model's files back and restart the range that was started last",
+               checksum, weights_checksum_);
 }
 
 void ChainRunner::on(wire::LayerHello&& hello) {
@@ -40,6 +52,8 @@ void ChainRunner::on(wire::LayerHello&& hello) {
   } else if (hello.layers_end != chain_facts_.layers || hello.stage_from + 1 != ranges_) {
     status = error(StatusCode::kConflict, "{} ranges hold layers [0, {}); wanted {} with all {}", hello.stage_from + 1,
                    hello.layers_end, ranges_, chain_facts_.layers);
+  } else {
+    status = check_weights(hello.weights_checksum);
   }
   ready_ = status.ok();
   refused_ = !ready_;
@@ -49,6 +63,7 @@ void ChainRunner::on(wire::LayerHello&& hello) {
     complete_ = ready_;
     refusal_ = status;
     if (refused_) broken_ = status.message();
+    if (ready_) weights_checksum_ = hello.weights_checksum;
   }
   state_changed_.notify_all();
   if (ready_) {

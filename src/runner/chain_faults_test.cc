@@ -244,5 +244,35 @@ TEST_F(ChainFaults, AnotherFirstRangeCostsAnEpochAndNoMore) {
   EXPECT_EQ(split->ranges.counters(1).refused, 0u);
 }
 
+// A range that was started again from files with other bytes: what the first ones began must not go on with it.
+TEST_F(ChainFaults, ARangeWithOtherWeightsIsRefusedUntilTheFirstOnesAreBack) {
+  const auto requests = make_requests(6, model_->config().vocab_size, 13);
+  WeightTable changed = model_->weights();
+  WeightTable::Entry norm = *changed.find("model.norm.weight");
+  norm.checksum = 1;
+  changed.put("model.norm.weight", norm);
+  const auto other = model_of_table(model_->config(), std::make_shared<WeightTable>(std::move(changed)),
+                                    model_->layers(), model_->weight_version())
+                         .value();
+  auto split = chain(3);
+  ASSERT_TRUE(complete(*split).ok());
+  const auto wanted = run_all(*split, requests, 1);
+  const uint64_t checksum = split->facts().weights_checksum;
+  EXPECT_NE(checksum, 0u);
+  split->ranges.kill(2);
+  split->ranges.start(2, {}, other);
+  wait_for([&] { return split->missing().find("have the checksum") != std::string::npos; });
+  EXPECT_NE(split->missing().find(fmt::format("; wanted {:016x}", checksum)), std::string::npos) << split->missing();
+  ASSERT_TRUE(split->submit(one(step_of(requests[0], 0, 1000))).ok());
+  const BatchResult result = result_of(*split);
+  EXPECT_EQ(result.status.code(), StatusCode::kUnavailable);
+  EXPECT_NE(result.status.message().find("have the checksum"), std::string::npos) << result.status.message();
+  split->ranges.kill(2);
+  split->ranges.start(2);
+  wait_for([&] { return split->missing().empty(); });
+  EXPECT_EQ(run_all(*split, requests, 2), wanted);
+  EXPECT_EQ(split->facts().weights_checksum, checksum);
+}
+
 }  // namespace
 }  // namespace millrace

@@ -91,7 +91,12 @@ Status ChainRunner::wait_complete(const std::function<bool()>& waiting) {
   return ok_status();
 }
 
-RunnerFacts ChainRunner::facts() const { return facts_; }
+RunnerFacts ChainRunner::facts() const {
+  RunnerFacts facts = facts_;
+  const std::lock_guard lock(mutex_);
+  facts.weights_checksum = weights_checksum_;
+  return facts;
+}
 
 Status ChainRunner::submit(Batch batch) {
   {

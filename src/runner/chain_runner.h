@@ -94,6 +94,7 @@ class ChainRunner final : public Runner {
   void answer(const wire::LayerResult& result);
   void begin_epoch();
   void send_hello();
+  Status check_weights(uint64_t checksum) const;
   void take_losses();
   void check_liveness();
   void check_part_timeout();
@@ -125,13 +126,14 @@ class ChainRunner final : public Runner {
   mutable std::mutex mutex_;
   std::condition_variable finished_changed_;  // poll() waits for it
   std::condition_variable state_changed_;     // wait_complete() waits for it
-  std::deque<Queued> queued_;                 // guarded by mutex_, like the next eight
+  std::deque<Queued> queued_;                 // guarded by mutex_, like the next nine
   std::deque<BatchResult> finished_;
   std::deque<Loss> losses_;  // that the compute thread has not seen
   int in_flight_ = 0;        // submitted and not polled
   uint64_t kv_epoch_ = 0;
   mutable uint64_t seen_kv_epoch_ = 0;  // as kv_epoch() last returned
   bool complete_ = false;               // all ranges are there
+  uint64_t weights_checksum_ = 0;       // of all ranges, as they first were there; 0: they never were
   std::string broken_;                  // why not
   Status refusal_;                      // why it will not be complete
   bool stopping_ = false;

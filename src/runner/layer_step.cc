@@ -4,6 +4,8 @@
 #include <cstring>
 #include <string>
 
+#include "base/xxh3.h"
+
 namespace millrace {
 namespace {
 
@@ -72,6 +74,14 @@ Status check_same_chain(const wire::ChainFacts& seen, const wire::ChainFacts& wa
   RETURN_IF_ERROR(check_equal("the type of the KV cache", seen.kv_dtype, wanted.kv_dtype));
   RETURN_IF_ERROR(check_equal("the instruction set", seen.isa, wanted.isa));
   return check_equal("the version of the weights", seen.weight_version, wanted.weight_version);
+}
+
+uint64_t chain_checksum(uint64_t before, uint64_t here) {
+  const uint64_t sums[] = {before, here};
+  FieldsChecksum sum;
+  sum.add(sums, sizeof(sums));
+  clear_upper_vectors();
+  return sum.value();
 }
 
 wire::LayerStep make_layer_step(const OutgoingPart& outgoing) {

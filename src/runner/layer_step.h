@@ -25,6 +25,8 @@ wire::ChainFacts chain_facts(const ModelConfig& config, const RunnerOptions& opt
                              uint64_t model_hash, uint64_t weight_version);
 // kConflict, with the first value that differs and the one wanted.
 Status check_same_chain(const wire::ChainFacts& seen, const wire::ChainFacts& wanted);
+// Of the weights of the ranges before, and of those here.
+uint64_t chain_checksum(uint64_t before, uint64_t here);
 
 // All but the epoch, the ranges, the number and the rows; complete page tables.
 wire::LayerStep make_layer_step(const OutgoingPart& part);

@@ -96,6 +96,7 @@ void RangeServer::on(wire::LayerHello&& hello) {
   // Also with a failure: a hello always goes round, as it is the only answer that the first range waits for.
   hello.stage_from = slot_.index;
   hello.layers_end = model_->layers().end;
+  hello.weights_checksum = chain_checksum(hello.weights_checksum, model_->weights_checksum());
   send(std::move(hello));
 }
 

@@ -46,6 +46,7 @@ class RangeServer {
   void run();  // until stop()
   void stop();
   const RangeCounters& counters() const { return counters_; }
+  const Model& model() const { return *model_; }
 
  private:
   void on(wire::LayerHello&& hello);

@@ -39,7 +39,8 @@ StageStatus sample_status() {
           .replica = 2,
           .peers_epoch = 70'000,
           .weights_checksum = 0xFEDCBA9876543210,
-          .text_checksum = 5};
+          .text_checksum = 5,
+          .frozen_checksum = 6};
 }
 
 AdminRequest sample_admin_request() {
@@ -133,13 +134,13 @@ TEST(Codec, RefusalsNameTheValueSeenAndTheValueWanted) {
   unknown_field[7] = 33;
   expect_message(unknown_field, "field 33 is unknown");
   // An acknowledgement of a replica that has no number of 32 bits.
-  expect_message(std::string("\x83\x00\x18\x01\x0c\x02\x82\x01\x01\x02\x84\x01\x01\x02\xa0\x03\xcf\x00\x00\x00\x01"
+  expect_message(std::string("\x83\x00\x19\x01\x0c\x02\x82\x01\x01\x02\x84\x01\x01\x02\xa0\x03\xcf\x00\x00\x00\x01"
                              "\x00\x00\x00\x00\x04\x01",
                              27),
                  "4294967296 is out of range");
   // An array that declares 4 billion chunks in a ten-byte frame.
-  expect_message(std::string("\x83\x00\x18\x01\x12\x02\x81\x03\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
-  expect_message(std::string("\x83\x00\x18\x01\x12\x02\x81\x03\xdd\x00\x00\x0f\xff", 13), "bytes are left");
+  expect_message(std::string("\x83\x00\x19\x01\x12\x02\x81\x03\xdd\xff\xff\xff\xff", 13), "wanted at most 4096");
+  expect_message(std::string("\x83\x00\x19\x01\x12\x02\x81\x03\xdd\x00\x00\x0f\xff", 13), "bytes are left");
 }
 
 TEST(Codec, WhatTheReceiverWouldRefuseIsNotSent) {

@@ -35,7 +35,8 @@ LayerHello sample_hello() {
                     .kv_dtype = "f32",
                     .isa = "avx512",
                     .weight_version = 7},
-          .failure = kFailure};
+          .failure = kFailure,
+          .weights_checksum = 0x0123456789ABCDEF};
 }
 
 LayerStep sample_step() {

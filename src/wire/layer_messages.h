@@ -51,10 +51,12 @@ struct LayerHello {
   int32_t layers_end = 0;          // the ranges so far hold layers [0, layers_end)
   ChainFacts facts;                // of the first range
   std::optional<Failure> failure;  // of the first range that does not fit; the others pass it on
+  uint64_t weights_checksum = 0;   // of all bytes of the weights that the ranges so far have loaded
 
   template <typename V>
   void visit(V&& v) {
     v(1, chain_epoch), v(2, stage_from), v(3, ranges), v(4, layers_end), v(5, facts), v(6, failure);
+    v(7, weights_checksum);
   }
 };
 

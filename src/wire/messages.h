@@ -130,13 +130,14 @@ struct StageStatus {
   // loaded: replicas whose checksums differ give different answers. 0: the stage has none.
   uint64_t weights_checksum = 0;
   uint64_t text_checksum = 0;
+  uint64_t frozen_checksum = 0;  // the same of weights that no update changes: towers, a talker, a range of layers
 
   template <typename V>
   void visit(V&& v) {
     v(1, stage), v(2, incarnation), v(3, state), v(4, message), v(5, progress), v(6, steps), v(7, running);
     v(8, waiting), v(9, pages_total), v(10, pages_free), v(11, pages_cached), v(12, page_size);
     v(13, weight_version), v(14, metrics), v(15, replica), v(16, peers_epoch);
-    v(17, weights_checksum), v(18, text_checksum);
+    v(17, weights_checksum), v(18, text_checksum), v(19, frozen_checksum);
   }
 };
 

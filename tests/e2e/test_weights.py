@@ -351,13 +351,13 @@ stages:
 # ---- the same bytes under one version, on every replica, whatever dies
 
 
-def zeroed_rows(folder):
-    """The demo model with a quarter of one matrix's rows gone, away from its beginning, middle and end."""
-    shutil.copytree(DEMO, folder)
+def zeroed_rows(folder, source=DEMO, name="model.layers.1.mlp.down_proj.weight"):
+    """A model with a quarter of one matrix's rows gone, away from its beginning, middle and end."""
+    shutil.copytree(source, folder)
     path = folder / "model.safetensors"
     data = bytearray(path.read_bytes())
     (length,) = struct.unpack("<Q", data[:8])
-    begin, end = json.loads(data[8 : 8 + length])["model.layers.1.mlp.down_proj.weight"]["data_offsets"]
+    begin, end = json.loads(data[8 : 8 + length])[name]["data_offsets"]
     quarter = (end - begin) // 4
     at = 8 + length + begin + quarter // 2
     data[at : at + quarter] = bytes(quarter)

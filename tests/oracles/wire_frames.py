@@ -22,7 +22,7 @@ def ids(*values):
 
 
 def frame(kind, body):
-    return msgpack.packb({0: 24, 1: kind, 2: body}, use_bin_type=True)
+    return msgpack.packb({0: 25, 1: kind, 2: body}, use_bin_type=True)
 
 
 def usage(prompt, completion, cached, transfer=None):
@@ -130,7 +130,7 @@ FRAMES = {
     "admin_request": frame(5, {1: 3, 2: 5, 3: "/tmp/x", 4: 2500, 5: 7, 6: 2, 7: True, 8: 11}),
     "admin_reply": frame(6, {1: 3, 2: "scheduler", 3: 0, 4: "done", 5: {1: 12, 2: 4}}),
     "stage_status": frame(4, {1: "scheduler", 2: 3, 3: 1, 4: "", 5: 0.5, 6: 9, 7: 0, 8: 0, 9: 0, 10: 0, 11: 0, 12: 0, 13: 1,
-                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5}),
+                              14: [{1: "num_retractions_total", 2: 4.0}], 15: 2, 16: 70000, 17: 0xFEDCBA9876543210, 18: 5, 19: 6}),
     "chunk_batch_text": frame(18, {1: SCHEDULER, 2: "", 3: [
         chunk(0, 1, {1: 1, 2: True, 3: "zażółć", 4: None, 5: usage(0, 0, 0), 6: ids(9), 7: [], 8: [], 9: 0, 10: [], 11: None}, None, 1)]}),
     "submit": frame(7, {1: 9, 2: COORDINATOR, 3: NO_TENSORS, 4: ["decode", "code2wav"], 5: 30000, 6: ROUTE, 7: None, 8: TRACEPARENT}),
@@ -150,7 +150,7 @@ FRAMES = {
     "welcome": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: None, 5: 1500}),
     "welcome_refused": frame(15, {1: COORDINATOR, 2: "image_encoder", 3: 7, 4: {1: 3, 2: "spec 1; wanted 2"}, 5: 0}),
     "peers": frame(16, {1: COORDINATOR, 2: 3, 3: [PEER, SELF]}),
-    "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: RANGE_GONE}),
+    "layer_hello": frame(20, {1: 3, 2: 1, 3: 3, 4: 19, 5: CHAIN_FACTS, 6: RANGE_GONE, 7: 0x0123456789ABCDEF}),
     "layer_step": frame(21, {1: 3, 2: 2, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(1, 4, 2), 10: ids(0), 11: [1500],
                              12: None, 13: LAYER_ROWS, 14: 5, 15: None}),
     "layer_step_media": frame(21, {1: 3, 2: 0, 3: 0, 4: 1, 5: 70000, 6: 1, 7: 7, 8: LAYER_BATCH, 9: ids(), 10: ids(0), 11: [1500],

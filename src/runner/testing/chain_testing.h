@@ -50,9 +50,11 @@ class TestRanges {
     for (uint32_t i = 1; i < ranges_.size(); ++i) stop(i);
   }
 
-  // A fresh range, with empty KV and no epoch. `change`: what it believes of the chain.
-  void start(uint32_t index, const std::function<void(RangeSlot&)>& change = {}) {
-    auto model = range_of(model_, ranges_[index]);
+  // A fresh range, with empty KV and no epoch. `change`: what it believes of the chain. `other`: a model that it has
+  // instead of the chain's; null: that.
+  void start(uint32_t index, const std::function<void(RangeSlot&)>& change = {},
+             const std::shared_ptr<const Model>& other = nullptr) {
+    auto model = range_of(other ? other : model_, ranges_[index]);
     auto engine = LayerEngine::make(*model, options_).value();
     RangeSlot slot{.index = index, .ranges = static_cast<uint32_t>(ranges_.size())};
     slot.facts = chain_facts(model->config(), options_, engine->isa(), kModelHash, model->weight_version());
@@ -168,6 +170,7 @@ class TestChain final : public Runner {
   Status submit(Batch batch) override { return runner->submit(std::move(batch)); }
   std::optional<BatchResult> poll(int timeout_ms) override { return runner->poll(timeout_ms); }
   uint64_t kv_epoch() const override { return runner->kv_epoch(); }
+  std::string missing() const override { return runner->missing(); }
 
   TestRanges ranges;
   std::unique_ptr<ChainRunner> runner;

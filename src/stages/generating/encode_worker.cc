@@ -20,6 +20,7 @@ class EncodeWorker final : public Worker {
   Status load(const LoadProgress& progress) override {
     ASSIGN_OR_RETURN(std::unique_ptr<MediaModel> model, parts_.make_media(progress));
     ASSIGN_OR_RETURN(transfer::TransferLinks links, parts_.open());
+    weights_checksum_ = model->weights_checksum();
     service_ = std::make_unique<EncodeService>(std::move(model), std::move(links), parts_.facts);
     return ok_status();
   }
@@ -37,6 +38,7 @@ class EncodeWorker final : public Worker {
 
   bool describe(wire::StageStatus& status) const override {
     status.text_checksum = parts_.text_checksum;
+    status.frozen_checksum = weights_checksum_;
     if (service_) service_->describe(status.metrics);
     return true;
   }
@@ -52,6 +54,7 @@ class EncodeWorker final : public Worker {
  private:
   const EncodeParts parts_;
   std::unique_ptr<EncodeService> service_;  // from load() on
+  uint64_t weights_checksum_ = 0;
   bool busy_ = false;
 };
 

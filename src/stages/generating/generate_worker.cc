@@ -58,6 +58,7 @@ class GenerateWorker : public Worker {
     std::unique_ptr<MediaModel> media;
     if (make_media_) {
       ASSIGN_OR_RETURN(media, make_media_(progress));
+      towers_checksum_ = media->weights_checksum();
     }
     preparing_.emplace(tokenizer_, model_.vocab_size, options_.eos_token_ids, std::move(media));
     if (make_kv_events_) {
@@ -122,6 +123,7 @@ class GenerateWorker : public Worker {
   bool describe(wire::StageStatus& status) const override {
     engine_->describe(status);
     status.text_checksum = text_checksum_;
+    status.frozen_checksum = towers_checksum_;
     weights_->describe(status.metrics);
     preparing_->describe(status.metrics);
     speech_.describe(status.metrics);
@@ -426,6 +428,7 @@ class GenerateWorker : public Worker {
   std::string traceparent_;  // of the request that comes next
   const WriteSnapshot write_snapshot_;
   const uint64_t text_checksum_;
+  uint64_t towers_checksum_ = 0;
   std::unique_ptr<KvEventStream> kv_events_;
   std::optional<PromptPages> pages_;  // from load() on
   const bool streams_;

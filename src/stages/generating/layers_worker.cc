@@ -23,6 +23,7 @@ class LayersWorker final : public Worker {
     ASSIGN_OR_RETURN(ChainLinks links, parts_.chain->open());
     ASSIGN_OR_RETURN(server_,
                      load_range(parts_.options, parts_.chain->ranges, parts_.chain->index, std::move(links), progress));
+    weights_checksum_ = server_->model().weights_checksum();
     thread_ = std::thread([server = server_.get()] { server->run(); });
     return ok_status();
   }
@@ -32,6 +33,7 @@ class LayersWorker final : public Worker {
   void drop(ReqId) override {}
   bool describe(wire::StageStatus& status) const override {
     status.text_checksum = parts_.text_checksum;
+    status.frozen_checksum = weights_checksum_;
     if (server_) status.steps = server_->counters().steps;
     return true;
   }
@@ -40,6 +42,7 @@ class LayersWorker final : public Worker {
   const LayersParts parts_;
   std::unique_ptr<RangeServer> server_;
   std::thread thread_;  // of server_
+  uint64_t weights_checksum_ = 0;
 };
 
 }  // namespace

@@ -69,6 +69,7 @@ void ThreadWorkerHost::describe(wire::StageStatus& status) const {
   status.pages_cached = worker.pages_cached;
   status.page_size = worker.page_size, status.weight_version = worker.weight_version;
   status.weights_checksum = worker.weights_checksum, status.text_checksum = worker.text_checksum;
+  status.frozen_checksum = worker.frozen_checksum;
   status.metrics.insert(status.metrics.end(), worker.metrics.begin(), worker.metrics.end());
 }
 

@@ -22,6 +22,9 @@ class MediaModel {
   // kCancelled where `keep_going`, which is asked every few milliseconds, returned false.
   virtual Result<MediaFeatures> encode(const wire::PromptMedia& media, FunctionRef<bool()> keep_going) = 0;
 
+  // Of all bytes of the weights that it encodes with; 0: another process has them.
+  virtual uint64_t weights_checksum() const { return 0; }
+
   // Fills `positions` and `delta`, of a prompt of so many rows.
   virtual void set_positions(int32_t rows, std::span<const wire::PromptMedia> media, PromptInput& input) const = 0;
 };

@@ -27,9 +27,11 @@ struct Towers {
 class TowerModel : public MediaModel {
  public:
   // `threads`: 0: all processors.
-  TowerModel(Towers towers, const MediaFacts& facts, std::shared_ptr<const MediaDecoder> decoder, kernels::Isa isa,
-             kernels::Activations activations, int threads)
+  TowerModel(Towers towers, uint64_t weights_checksum, const MediaFacts& facts,
+             std::shared_ptr<const MediaDecoder> decoder, kernels::Isa isa, kernels::Activations activations,
+             int threads)
       : towers_(std::move(towers)),
+        weights_checksum_(weights_checksum),
         facts_(facts),
         decoder_(std::move(decoder)),
         pool_(threads > 0 ? threads : cpu_info().usable_cpus),
@@ -42,6 +44,8 @@ class TowerModel : public MediaModel {
     }
     return audio ? encode_audio(media, keep_going) : encode_picture(media, keep_going);
   }
+
+  uint64_t weights_checksum() const override { return weights_checksum_; }
 
   // The rows of an audio stand as those of text do: one after the other on all axes.
   void set_positions(int32_t rows, std::span<const wire::PromptMedia> media, PromptInput& input) const override {
@@ -109,6 +113,7 @@ class TowerModel : public MediaModel {
   }
 
   const Towers towers_;
+  const uint64_t weights_checksum_;
   const MediaFacts facts_;
   const std::shared_ptr<const MediaDecoder> decoder_;
   ThreadPool pool_;
@@ -139,8 +144,8 @@ Result<std::unique_ptr<MediaModel>> load_tower_model(const ModelOptions& options
     ASSIGN_OR_RETURN(towers.audio, AudioTower::load(*config.audio, store, load));
   }
   RETURN_IF_ERROR(store->load_with_progress(report));
-  return std::unique_ptr<MediaModel>(
-      std::make_unique<TowerModel>(std::move(towers), facts, std::move(decoder), isa, activations, options.threads));
+  return std::unique_ptr<MediaModel>(std::make_unique<TowerModel>(
+      std::move(towers), store->checksum(), facts, std::move(decoder), isa, activations, options.threads));
 }
 
 }  // namespace millrace

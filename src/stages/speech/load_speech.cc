@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "base/cpu_info.h"
+#include "base/xxh3.h"
 #include "formats/weights.h"
 #include "models/model.h"
 #include "runner/model_runner.h"
@@ -25,8 +26,10 @@ Report report_to(const LoadProgress& progress, const char* what) {
 
 int threads_of(const ModelOptions& options) { return options.threads > 0 ? options.threads : cpu_info().usable_cpus; }
 
-// The rows that are asked for are read from the file; the table is the thinker's too, and not packed a second time.
-Status read_embedding(const ModelOptions& options, const TalkerConfig& config, TalkerParts& parts) {
+// The rows that are asked for are read from the file; the table is the thinker's too, and not packed a second time. It
+// is read once for its checksum, which is returned.
+Result<uint64_t> read_embedding(const ModelOptions& options, const TalkerConfig& config, ThreadPool& pool,
+                                TalkerParts& parts) {
   ASSIGN_OR_RETURN(const ModelDir dir, open_model_dir(options.model));
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model));
   auto store = std::make_shared<WeightStore>(std::move(opened));
@@ -42,14 +45,16 @@ Status read_embedding(const ModelOptions& options, const TalkerConfig& config, T
     return invalid_argument("{} is {}; wanted 0 to {}, an id of the thinker", name, id, dir.config.vocab_size - 1);
   }
   auto table = std::make_shared<WeightTable>();
-  WeightReader reader(store, {}, *table);
-  parts.thinker_embedding = reader.matrix(kEmbeddingName, dir.config.vocab_size, dir.config.hidden_size);
+  WeightReader reader(store, {.pool = &pool}, *table);
+  parts.thinker_embedding = reader.tensor(kEmbeddingName, {dir.config.vocab_size, dir.config.hidden_size});
+  RETURN_IF_ERROR(reader.status());
+  store->release_rows(kEmbeddingName, dir.config.vocab_size);
   parts.keeps_weights = table;
-  return reader.status();
+  return store->checksum();
 }
 
-Result<std::unique_ptr<Runner>> load_talker(const ModelOptions& options, const TalkerConfig& config,
-                                            const LoadProgress& progress) {
+Result<LoadedTalker> load_talker(const ModelOptions& options, const TalkerConfig& config,
+                                 const LoadProgress& progress) {
   const Report report = report_to(progress, "loading the talker");
   ASSIGN_OR_RETURN(WeightStore opened, WeightStore::open(options.model, MapMode::kMap, FolderPart::kTalker));
   auto store = std::make_shared<WeightStore>(std::move(opened));
@@ -62,12 +67,16 @@ Result<std::unique_ptr<Runner>> load_talker(const ModelOptions& options, const T
   ASSIGN_OR_RETURN(parts.predictor, CodePredictor::load(config, store, load));
   ASSIGN_OR_RETURN(parts.text, TalkerProjection::load(TalkerProjection::Kind::kText, config, store, load));
   ASSIGN_OR_RETURN(parts.media, TalkerProjection::load(TalkerProjection::Kind::kMedia, config, store, load));
-  RETURN_IF_ERROR(read_embedding(options, config, parts));
+  ASSIGN_OR_RETURN(const uint64_t embedding, read_embedding(options, config, pool, parts));
   RETURN_IF_ERROR(store->load_with_progress(report));
   ASSIGN_OR_RETURN(RunnerOptions runner, runner_options(config.text, options));
   runner.row_source = std::make_shared<TalkerRows>(config, std::move(parts));
   ASSIGN_OR_RETURN(auto made, ModelRunner::make(std::move(model), std::move(runner)));
-  return std::unique_ptr<Runner>(std::move(made));
+  const uint64_t sums[] = {store->checksum(), embedding};
+  FieldsChecksum sum;
+  sum.add(sums, sizeof(sums));
+  clear_upper_vectors();
+  return LoadedTalker{std::move(made), sum.value()};
 }
 
 // KV memory, context and activations of the command line are meant for the thinker.
@@ -104,6 +113,7 @@ LoadVocoder load_vocoder(const ModelOptions& options, const SpeechConfig& config
     ASSIGN_OR_RETURN(out.model, Code2Wav::load(vocoder, store, load));
     RETURN_IF_ERROR(store->load_with_progress(report));
     out.ops = kernels::make_ops(load.isa, *out.pool);
+    out.weights_checksum = store->checksum();
     return out;
   };
 }

@@ -28,10 +28,15 @@ inline constexpr const char* kCodesKey = "codes";
 inline constexpr const char* kSamplesKey = "samples";
 inline constexpr const char* kAudioModality = "audio";
 
+// `weights_checksum`, here and below: of all bytes of the weights that were loaded.
+struct LoadedTalker {
+  std::unique_ptr<Runner> runner;  // with its row source
+  uint64_t weights_checksum = 0;
+};
 struct TalkParts {
   SpeechConfig config;
   SchedulerOptions options;
-  LoadRunner load;  // of the talker, with its row source
+  std::function<Result<LoadedTalker>(const LoadProgress&)> load;
 };
 std::unique_ptr<Worker> make_talk_worker(TalkParts parts);
 
@@ -39,6 +44,7 @@ struct LoadedVocoder {
   std::shared_ptr<const Code2Wav> model;
   std::shared_ptr<ThreadPool> pool;
   std::unique_ptr<kernels::Ops> ops;  // over the pool
+  uint64_t weights_checksum = 0;
 };
 using LoadVocoder = std::function<Result<LoadedVocoder>(const LoadProgress&)>;
 std::unique_ptr<Worker> make_vocode_worker(LoadVocoder load);

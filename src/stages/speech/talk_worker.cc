@@ -22,8 +22,9 @@ class TalkWorker : public Worker {
   explicit TalkWorker(TalkParts parts) : parts_(std::move(parts)) {}
 
   Status load(const LoadProgress& progress) override {
-    ASSIGN_OR_RETURN(std::unique_ptr<Runner> runner, parts_.load(progress));
-    engine_.emplace(parts_.options, std::move(runner));
+    ASSIGN_OR_RETURN(LoadedTalker loaded, parts_.load(progress));
+    weights_checksum_ = loaded.weights_checksum;
+    engine_.emplace(parts_.options, std::move(loaded.runner));
     context_length_ = engine_->model().context_length;
     return ok_status();
   }
@@ -98,6 +99,7 @@ class TalkWorker : public Worker {
     status.pages_free = facts.pages_free;
     status.pages_cached = facts.pages_cached;
     status.page_size = facts.page_size;
+    status.frozen_checksum = weights_checksum_;
     status.metrics = {{"speech_frames_total", static_cast<double>(frames_)},
                       {"speech_held_requests", static_cast<double>(held_.size())},
                       {"talker_rows_total", static_cast<double>(facts.computed_tokens)},
@@ -305,6 +307,7 @@ class TalkWorker : public Worker {
   bool fresh_ = false;                                   // an event came since the last tick
   int events_ = 0;                                       // since the last step
   uint64_t frames_ = 0;
+  uint64_t weights_checksum_ = 0;
   std::atomic<bool> busy_{false};  // for pulse(), as the next one
   std::atomic<uint64_t> steps_{0};
 };

@@ -88,6 +88,7 @@ class VocodeWorker : public Worker {
   bool describe(wire::StageStatus& status) const override {
     status.steps = calls_;
     status.running = static_cast<int32_t>(sounds_.size());
+    status.frozen_checksum = vocoder_.weights_checksum;
     status.metrics = {{"vocoder_frames_total", static_cast<double>(frames_)},
                       {"vocoder_samples_total", static_cast<double>(samples_)},
                       {"vocoder_compute_seconds_total", compute_seconds_}};
