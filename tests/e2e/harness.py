@@ -136,11 +136,18 @@ class Server(Output):
 
     def stream(self, path, body, timeout=WAIT_S, headers=None):
         """The data of every event, "[DONE]" included, as they arrive."""
-        connection = self.connection(timeout)
-        with contextlib.closing(connection):
+        def ask():
+            connection = self.connection(timeout)
             connection.request("POST", path, json.dumps({**body, "stream": True}), {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()
-            assert response.status == 200, response.read().decode()
+            if response.status == 200:
+                return response.status, connection, response
+            with contextlib.closing(connection):
+                return response.status, connection, response.read().decode()
+
+        status, connection, response = past_silence(ask)
+        assert status == 200, response
+        with contextlib.closing(connection):
             assert response.getheader("Content-Type").startswith("text/event-stream")
             for line in response:
                 line = line.decode().rstrip("\n")
@@ -291,6 +298,28 @@ def wait_until(condition, what="condition"):
             return value
         time.sleep(0.02)
     raise AssertionError(f"no {what} within {WAIT_S} s")
+
+
+def past_silence(ask):
+    """What `ask()` answers, asked again while that is a 503 for a stage's silence: whatever its lease, a stage that gets no processor for 2 s
+    gets no new request until it is heard of again."""
+    def answer():
+        found = ask()
+        return None if is_silence(found[0], found[2]) else found
+
+    return wait_until(answer, "answer but that a stage is silent")
+
+
+def is_silence(status, body):
+    return status == 503 and "silent for" in str(body)
+
+
+def patient(text, lease_ms=20_000, stalled_ms=15_000):
+    """A pipeline's file of whose stages none is lost or stalled because it gets no processor for seconds. Shorter limits are for a test whose
+    subject is a death by silence."""
+    assert "lease_ms" not in text and "stalled_ms" not in text
+    text = re.sub(r"^(name: .*)$", rf"\1\nlease_ms: {lease_ms}", text, count=1, flags=re.M)
+    return re.sub(r"^(  - name: \w+)$", rf"\1\n    stalled_ms: {stalled_ms}", text, flags=re.M)
 
 
 def caught_running(server, start, over, stage="scheduler", least=1):

@@ -11,6 +11,7 @@ from test_pipeline import FANIN
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
 ENVIRONMENT = """name: environment
+lease_ms: 20000
 env_defaults: {E2E_SET: default, E2E_OWN: default, E2E_FREE: default}
 stages:
   - {name: first, worker: toy.echo, next: second}

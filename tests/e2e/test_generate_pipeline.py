@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from harness import DEMO, ROOT, TRIES, WAIT_S, Server, alive, caught_running, held_running, placement, program, wait_until
+from harness import DEMO, ROOT, TRIES, WAIT_S, Server, alive, caught_running, held_running, patient, placement, program, wait_until
 
 EXAMPLE = ROOT / "examples" / "pipelines" / "generate.yaml"
 RUN = "/v1/pipeline"
@@ -25,7 +25,7 @@ PROMPTS = ["Once upon a time", "The dog and the red ball", "One day, a little gi
 def spec(tmp_path_factory):
     """The example, with the model's directory in full and a thread for computing, as all servers of these tests have."""
     path = tmp_path_factory.mktemp("generate") / "generate.yaml"
-    text = EXAMPLE.read_text().replace("models/demo", str(DEMO))
+    text = patient(EXAMPLE.read_text()).replace("models/demo", str(DEMO))
     path.write_text(text.replace("max_running_requests: 64", "max_running_requests: 64, threads: 1"))
     return path
 

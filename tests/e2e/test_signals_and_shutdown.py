@@ -12,11 +12,12 @@ import time
 import pytest
 
 from harness import DEMO, WAIT_S, Joined, Server, alive, placement, wait_until
-from test_pipeline import CASES, FANIN, RUN, check, control_port, run
+from test_pipeline import CASES, RUN, check, control_port, paced, run  # noqa: F401: a fixture
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="it is about child processes")
 STORY = {"messages": [{"role": "user", "content": "Tell me a story."}], "ignore_eos": True, "temperature": 0}
 STUCK = """name: stuck
+lease_ms: 20000
 stages:
   - {name: first, worker: toy.echo, next: stuck}
   - name: stuck
@@ -25,13 +26,6 @@ stages:
     stalled_ms: 0
     terminal: true
 """
-
-
-@pytest.fixture
-def paced(tmp_path):
-    path = tmp_path / "paced.yaml"
-    path.write_text(FANIN.read_text().replace("args: {steps: 24, width: 32}", "args: {steps: 24, width: 32, pace_ms: 2}"))
-    return path
 
 
 @pytest.fixture

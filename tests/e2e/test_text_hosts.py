@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from harness import DEMO, ROOT, SANITIZED, WAIT_S, Joined, Server, alive, new_key, wait_until
+from harness import DEMO, ROOT, SANITIZED, WAIT_S, Joined, Server, alive, new_key, past_silence, wait_until
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 COMPLETIONS = "/v1/completions"
@@ -73,7 +73,7 @@ def wait_ready(server):
 def texts(server):
     out = []
     for prompt in PROMPTS:
-        status, _, body = server.post(COMPLETIONS, {"prompt": prompt, "max_tokens": 40, "temperature": 0})
+        status, _, body = past_silence(lambda: server.post(COMPLETIONS, {"prompt": prompt, "max_tokens": 40, "temperature": 0}))
         assert status == 200, body
         out.append((body["choices"][0]["text"], body["choices"][0]["finish_reason"], body["usage"]["completion_tokens"]))
     pieces = [json.loads(event) for event in server.stream(COMPLETIONS, {"prompt": PROMPTS[0], "max_tokens": 40, "temperature": 0}) if event != "[DONE]"]

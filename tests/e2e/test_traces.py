@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, past_silence, wait_until
 from omni_model import speaking_model
 from test_layer_hosts import join, lead, pipeline, wait_ready
 from test_layer_split import answer
-from test_pipeline import CASES, FANIN, LONG, RUN, by_stage, check_result
+from test_pipeline import CASES, LONG, RUN, by_stage, check_result, example, paced  # noqa: F401: fixtures
 from test_vision import ask, whole as whole_answer
 from test_vision_split import file as vision_file
 from vision_model import served, vision_model
@@ -210,14 +210,14 @@ def names_of(*stages):
 
 
 @pytest.mark.parametrize("placement", ["single", "processes"])
-def test_each_stage_of_a_pipeline_that_handles_a_request_is_a_span(placement):
+def test_each_stage_of_a_pipeline_that_handles_a_request_is_a_span(example, placement):
     speaks = next(case for case in CASES if case["modalities"] == ["text", "audio"])
     shows = next(case for case in CASES if "image" in case["inputs"] and case["modalities"] == ["text"])
-    with collector() as seen, Server("--pipeline", str(FANIN), "--placement", placement, "--otlp-traces-endpoint", seen.url,
+    with collector() as seen, Server("--pipeline", str(example), "--placement", placement, "--otlp-traces-endpoint", seen.url,
                                      "--otlp-traces-sample", "0", model=None) as server:
         def asked(number, case, stages, sampled=True):
             headers, trace = traced(number, sampled)
-            status, _, body = server.post(RUN, {"inputs": case["inputs"]}, headers=headers)
+            status, _, body = past_silence(lambda: server.post(RUN, {"inputs": case["inputs"]}, headers=headers))
             assert status == 200, body
             check_result(case, body["result"])
             return seen.wait_for_names({"POST " + RUN, *names_of(*stages)} if sampled else set(), trace)
@@ -249,13 +249,6 @@ def test_each_stage_of_a_pipeline_that_handles_a_request_is_a_span(placement):
         assert server.stop() == 0
     pids = {resource["process.pid"] for resource in seen.resources}
     assert len(pids) == (1 if placement == "single" else 8), seen.resources  # preprocessing to code2wav, and the server
-
-
-@pytest.fixture(scope="module")
-def paced(tmp_path_factory):
-    path = tmp_path_factory.mktemp("traced") / "paced.yaml"
-    path.write_text(FANIN.read_text().replace("args: {steps: 24, width: 32}", "args: {steps: 24, width: 32, pace_ms: 2}"))
-    return path
 
 
 def test_a_stage_that_fails_or_is_aborted_says_so(paced):
