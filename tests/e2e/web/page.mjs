@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { mkdirSync } from 'node:fs';
 import puppeteer from 'puppeteer-core';
 
-export const WAIT_MS = 120_000; // for any event; a wait that runs out is a failure
+export const WAIT_MS = 600_000; // for any event, and for any answer of the browser; a wait that runs out is a failure
 const POLL_MS = 50;
 const SHOTS = process.env.MILLRACE_SCREENSHOTS; // a folder for pictures to look at; unset: none are taken
 
