@@ -6,7 +6,7 @@
 # Patterns of names, of which the first that matches counts, and the seconds that the test takes on two busy cores.
 set(MILLRACE_TEST_SECONDS
     "^e2e\\.web\\.=155" "^e2e\\.layer_hosts\\.=140" "^e2e\\.pipeline\\.processes$=120" "^e2e\\.text_hosts\\.=110" "^e2e\\.pipeline\\.=80"
-    "^e2e\\.two_hosts\\.=90" "^e2e\\.(hub_faults|prefill_hosts)\\.=80" "^relay\\.(ucx|plugin)_relay$=70" "^e2e\\.hostile\\.=65"
+    "^e2e\\.two_hosts\\.=90" "^e2e\\.(hub_faults|prefill_hosts)\\.=80" "^relay\\.(ucx|plugin)_relay$=110" "^e2e\\.hostile\\.=65"
     "^e2e\\.(speech_faults|weights|restarted_weights)\\.=60" "^text\\.tokenizer_golden$=50" "^e2e\\.bits\\.processes$=50"
     "^e2e\\.(tools|disaggregation_proxy)\\.=45" "^pipeline\\.cluster$=40" "^e2e\\.signals_and_shutdown\\.=35" "^e2e\\.api\\.=35"
     "^e2e\\.(hub|layer_split|vision_split|disaggregation)\\.=30" "^relay\\.nccl_relay$=26" "^e2e\\.(api_fields|video|weights_broadcast|random_disconnects|terminal|bits)\\.=20"

@@ -102,7 +102,7 @@ TEST_F(InprocMailbox, EachSenderIsFirstInFirstOutBetweenThreads) {
   std::thread first(send_all, 0), second(send_all, 1);
   std::array<uint64_t, 2> next{};
   while (next[0] + next[1] < 2 * kMessages) {
-    const std::optional<wire::Message> message = in->receive(1000);
+    const std::optional<wire::Message> message = in->receive(120'000);
     ASSERT_TRUE(message.has_value());
     ASSERT_EQ(seq_of(*message), next.at(sender_of(*message))++);
   }

@@ -108,7 +108,10 @@ TEST_F(GeneratorTest, NeverMoreRequestsAtATimeThanClients) {
   start([&](const Json&, ResponderPtr out) {
     const int count = ++now;
     most.store(std::max(most.load(), count));
-    threads.emplace_back([&now, out] {
+    threads.emplace_back([&now, &most, out] {
+      for (int i = 0; i < 6000 && most < 2; ++i) {  // the first is held until a second has come
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      }
       std::this_thread::sleep_for(std::chrono::milliseconds(20));
       --now;
       stream(out);

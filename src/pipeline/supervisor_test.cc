@@ -58,6 +58,11 @@ void write_pid(const std::string& file) {
 // ---- the children
 // ----------------------------------------------------------------------------------------------------
 
+// Until it is killed. Longer than any test waits; and it ends, whatever goes wrong.
+void sleep_to_the_end() {
+  for (int i = 0; i < 60'000; ++i) ::usleep(10'000);
+}
+
 // stage KIND FILE PARENT: writes its pid to FILE, then behaves as KIND.
 int child_main(const std::string& kind, const std::string& file, pid_t parent) {
   if (kind.starts_with("exit")) return std::atoi(kind.c_str() + 4);
@@ -72,7 +77,7 @@ int child_main(const std::string& kind, const std::string& file, pid_t parent) {
     }
   }
   write_pid(file);
-  for (int i = 0; i < 3000; ++i) ::usleep(10'000);  // half a minute at most, whatever goes wrong
+  sleep_to_the_end();
   return 0;
 }
 
@@ -85,7 +90,7 @@ int parent_main(const std::string& file) {
                           }}},
                         {[](auto&, auto) {}, [](auto&, auto&) {}, [](auto&) {}});
   supervisor.start();
-  for (int i = 0; i < 3000; ++i) ::usleep(10'000);
+  sleep_to_the_end();
   return 0;
 }
 
@@ -307,7 +312,7 @@ TEST_F(SupervisorTest, StopBeforeAnythingStartedReturns) {
 TEST_F(SupervisorTest, DeathsAreNoticedUnderAnInheritedIgnoreOfSigchld) {
   ::signal(SIGCHLD, SIG_IGN);
   start({child("a", "exit3")});
-  const bool noticed = eventually([&] { return events("a").size() >= 2; }, 2000);
+  const bool noticed = eventually([&] { return events("a").size() >= 2; });
   supervisor_.reset();
   ::signal(SIGCHLD, SIG_DFL);
   ASSERT_TRUE(noticed);
@@ -325,7 +330,7 @@ TEST_F(SupervisorTest, ChildrenDieWithAParentThatIsKilled) {
   EXPECT_FALSE(is_dead(grandchild));
   ASSERT_EQ(::kill(parent, SIGKILL), 0);
   ASSERT_EQ(::waitpid(parent, nullptr, 0), parent);
-  EXPECT_TRUE(eventually([&] { return is_dead(grandchild); }, 2000));
+  EXPECT_TRUE(eventually([&] { return is_dead(grandchild); }));
 }
 
 TEST_F(SupervisorTest, AChildWithoutItsParentIsReported) {

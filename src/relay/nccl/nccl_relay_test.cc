@@ -129,10 +129,14 @@ TEST(NcclRelay, BeyondLoopbackItNeedsASecret) {
 // A peer on the writer's port that is no relay is hung up on, and harms no other peer.
 TEST(NcclRelay, UnregisteredPeersOnThePortAreHungUpOn) {
   RelayOptions options = small_options(setup());
-  options.connect_timeout_ms = 300;
+  options.connect_timeout_ms = kPatienceMs;  // so that only the silent peer is one that is late
   Pair pair = make_pair_of(setup(), options);
+  options.connect_timeout_ms = 300;
+  const std::unique_ptr<Relay> impatient = make_relay_of(setup(), options);
+  ASSERT_TRUE(pair.writer && pair.reader && impatient);
   Result<tcp::InstanceAddress> address = tcp::parse_instance(pair.writer->address());
-  ASSERT_TRUE(address.ok());
+  const Result<tcp::InstanceAddress> impatient_address = tcp::parse_instance(impatient->address());
+  ASSERT_TRUE(address.ok() && impatient_address.ok());
   const auto frame = [](const session::Header& header) {
     const session::HeaderBytes bytes = session::encode(header);
     return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()) + std::string(header.length, 'n');
@@ -141,7 +145,7 @@ TEST(NcclRelay, UnregisteredPeersOnThePortAreHungUpOn) {
   const std::string other =
       frame({.type = session::FrameType::kHello, .length = 64, .generation = address->instance + 1});
   for (const std::string& bytes : {std::string(100, 'x'), wrong, other, std::string()}) {
-    const Result<int> fd = tcp::start_connect(address->socket);
+    const Result<int> fd = tcp::start_connect(bytes.empty() ? impatient_address->socket : address->socket);
     ASSERT_TRUE(fd.ok());
     pollfd wanted{*fd, POLLOUT, 0};
     ASSERT_EQ(::poll(&wanted, 1, kPatienceMs), 1);
@@ -155,6 +159,7 @@ TEST(NcclRelay, UnregisteredPeersOnThePortAreHungUpOn) {
     ::close(*fd);
   }
   EXPECT_TRUE(eventually([&] { return pair.writer->books().bad_frames == 2; })) << pair.writer->books().bad_frames;
+  EXPECT_EQ(impatient->books().bad_frames, 0u);
   expect_round_trip(*pair.writer, *pair.reader, 1, {1000});
 }
 

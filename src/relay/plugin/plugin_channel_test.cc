@@ -197,7 +197,7 @@ TEST_F(PluginChannelTest, APutIsRefusedWhileThePluginCloses) {
   bool answered = false;
   engine.on_close = [&] {
     stored = std::async(std::launch::async, [&] { return channel->store(put).status(); });
-    answered = stored.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+    answered = stored.wait_for(std::chrono::seconds(120)) == std::future_status::ready;
   };
   channel->shut_down();
   EXPECT_TRUE(answered) << "it waits for the plugin";

@@ -40,7 +40,7 @@ TEST(ShmFetcher, TheClosureOfARefusedGetGoesWithoutTheLock) {
   {
     const std::shared_ptr<void> owned(nullptr, [&](void*) {
       other = std::async(std::launch::async, [&] { (void)fetcher.get(get_from_a_new_writer()); });
-      went_on = other.wait_for(std::chrono::seconds(20)) == std::future_status::ready;
+      went_on = other.wait_for(std::chrono::seconds(120)) == std::future_status::ready;
     });
     refused.done = [owned](const Result<std::vector<SharedBytes>>&) {};
   }

@@ -27,6 +27,8 @@ using relay_testing::Parts;
 using relay_testing::Sent;
 
 constexpr StatusCode kUnavailable = StatusCode::kUnavailable;
+constexpr int kLongMs = 20'000;  // for those that speak: also where they get no processor for a while
+constexpr int kShortMs = 300;    // for those that are silent
 
 relay_testing::ConformanceSetup setup() {
   return {.name = "shm", .make = [](const RelayOptions& options) { return make_shm_relay(options); }};
@@ -43,8 +45,7 @@ class Peers : public testing::Test {
   void SetUp() override {
     fds_before_ = open_fds();
     options_ = relay_testing::small_options(setup());
-    options_.silent_ms = 300;
-    options_.connect_timeout_ms = 300;
+    options_.silent_ms = options_.connect_timeout_ms = kLongMs;
     relay_ = relay_testing::make_relay_of(setup(), options_);
     ASSERT_TRUE(relay_);
     id_ = *parse_address(relay_->address());
@@ -57,6 +58,11 @@ class Peers : public testing::Test {
     other.reset();
     relay_.reset();
     EXPECT_EQ(open_fds(), fds_before_);
+  }
+  std::unique_ptr<Relay> make_impatient() const {
+    RelayOptions options = options_;
+    options.silent_ms = options.connect_timeout_ms = kShortMs;
+    return relay_testing::make_relay_of(setup(), options);
   }
   void expect_bad_frames(uint64_t count) {
     EXPECT_TRUE(eventually([&] { return relay_->books().bad_frames >= count; })) << relay_->books().bad_frames;
@@ -148,10 +154,13 @@ TEST_F(Peers, DescriptorsThatWereNotRequested) {
 }
 
 TEST_F(Peers, ASilentCallerIsLeft) {
-  auto socket = connect_to(id_);
+  const auto relay = make_impatient();
+  ASSERT_TRUE(relay);
+  auto socket = connect_to(*parse_address(relay->address()));
   ASSERT_TRUE(socket.ok());
   EXPECT_EQ(answer(*socket), "");
-  expect_bad_frames(1);
+  EXPECT_TRUE(eventually([&] { return relay->books().bad_frames >= 1; }));
+  EXPECT_EQ(relay->books().bad_frames, 1u);
 }
 
 TEST_F(Peers, ManyComeAndGo) {
@@ -286,8 +295,16 @@ TEST_F(Writers, AnswersThatAreNone) {
                  "garbage");
   expect_refused([](const Fd& s) { (void)send(s, std::as_bytes(std::span("x", 1)), {}); }, "one byte");
   expect_refused([](const Fd& s) { (void)::shutdown(s.get(), SHUT_RDWR); }, "hung up", 0);
-  expect_refused([](const Fd&) {}, "silence", 0);
   expect_refused([](const Fd& s) { (void)send(s, bytes_of(Refused{}), {}); }, "refused", 0);
+}
+
+TEST_F(Writers, ASilentOneIsLeft) {
+  const auto relay = make_impatient();
+  ASSERT_TRUE(relay);
+  const FakeWriter writer([](const Fd&) {});
+  relay_testing::expect_refused(relay_testing::receive(*relay, writer.descriptor(), {100}), {kUnavailable}, "silence");
+  EXPECT_EQ(relay->books().bad_frames, 0u);
+  EXPECT_EQ(relay->books().gets, 0);
 }
 
 TEST_F(Writers, MemoryThatIsNot) {

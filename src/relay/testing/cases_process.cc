@@ -19,9 +19,9 @@ struct Distance {
 
 RelayOptions process_options(const ConformanceSetup& setup) {
   RelayOptions options = small_options(setup);
-  options.lease_ms = 6'000;
-  options.silent_ms = 2'000;
-  options.connect_timeout_ms = 2'000;
+  options.lease_ms = 20'000;
+  options.silent_ms = 10'000;
+  options.connect_timeout_ms = 10'000;
   return options;
 }
 
@@ -265,8 +265,9 @@ void closed_with_a_frozen_peer(const ConformanceSetup& setup) {
   Received received = receive(*d.relay, descriptor, {kMib});
   const auto begin = std::chrono::steady_clock::now();
   d.relay->close();
-  // Bounded, whatever the peer does: ten times the limit of the contract, for a loaded machine.
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(10 * kRelayCloseMs));
+  // Bounded, whatever the peer does: far more than the limit of the contract, for a loaded machine.
+  static_assert(kRelayCloseMs < kPatienceMs / 2);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(2 * kPatienceMs));
   EXPECT_EQ(sent.end.count(), 1);
   EXPECT_EQ(received.end.count(), received.op.ok() ? 1 : 0);
 }
