@@ -11,6 +11,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr auto kGateTimeout = 300s;  // longer than a client waits
+
 // A member that no endpoint reads.
 const std::string kPadding = R"("padding":")" + std::string(100'000, 'x') + R"(",)";
 
@@ -22,16 +24,16 @@ TEST_F(LargeBodyTest, AnAbortReachesChoicesThatAreStillToBeSubmitted) {
   std::promise<void> gate;
   std::atomic<bool> held{false};
   engine_.refuse = [&, opened = gate.get_future().share()](std::size_t index) {
-    if (index == 1) held = true, opened.wait_for(8s);
+    if (index == 1) held = true, opened.wait_for(kGateTimeout);
     return ok_status();
   };
   auto answer = post("/v1/completions", large(R"({"prompt":"x","n":4,"rid":"job"})"));
   ASSERT_TRUE(eventually([&] { return held.load(); }));
   auto abort = post("/abort_request", R"({"rid":"job"})");
-  std::this_thread::sleep_for(50ms);
+  std::this_thread::sleep_for(50ms);  // it waits for the handler, and shows nothing of that
   gate.set_value();
   EXPECT_EQ(abort.get().json()["aborted"], 4);
-  if (answer.wait_for(5s) == std::future_status::timeout) server_->stop();
+  if (answer.wait_for(120s) == std::future_status::timeout) server_->stop();
   const Answer got = answer.get();
   ASSERT_EQ(got.status, 200);
   const Json choices = got.json()["choices"];
@@ -43,7 +45,7 @@ TEST_F(LargeBodyTest, AnAbortReachesChoicesThatAreStillToBeSubmitted) {
 TEST_F(LargeBodyTest, StopAbortsWhatAHandlerHasSubmittedMeanwhile) {
   std::promise<void> gate;
   engine_.refuse = [opened = gate.get_future().share()](std::size_t) {
-    opened.wait_for(8s);
+    opened.wait_for(kGateTimeout);
     std::this_thread::sleep_for(50ms);  // stop() is under way
     return ok_status();
   };
