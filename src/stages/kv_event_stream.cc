@@ -75,4 +75,9 @@ void KvEventStream::publish(const KvEvents& all) {
   socket_->skip();
 }
 
+void KvEventStream::describe(std::vector<wire::Metric>& metrics) const {
+  metrics.push_back({"kv_events_published_total", static_cast<double>(published_)});
+  metrics.push_back({"kv_events_dropped_total", static_cast<double>(dropped_)});
+}
+
 }  // namespace millrace

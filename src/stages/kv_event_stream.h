@@ -21,6 +21,7 @@
 
 #include "control/event_socket.h"
 #include "kv/kv_event.h"
+#include "wire/messages.h"
 
 namespace millrace {
 
@@ -37,15 +38,14 @@ class KvEventStream {
       : context_(std::move(context)), socket_(std::move(socket)), dp_rank_(dp_rank) {}
 
   void publish(const KvEvents& events);
-  uint64_t published() const { return published_; }  // events
-  uint64_t dropped() const { return dropped_; }
+  void describe(std::vector<wire::Metric>& metrics) const;
 
  private:
   std::shared_ptr<ZmqContext> context_;  // outlives the socket
   std::unique_ptr<EventSocket> socket_;
   const uint32_t dp_rank_;
   bool begun_ = false;
-  uint64_t published_ = 0, dropped_ = 0;
+  uint64_t published_ = 0, dropped_ = 0;  // events
 };
 
 }  // namespace millrace

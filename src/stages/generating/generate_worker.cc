@@ -128,10 +128,7 @@ class GenerateWorker : public Worker {
     preparing_->describe(status.metrics);
     speech_.describe(status.metrics);
     pages_->describe(status.metrics);
-    if (kv_events_) {
-      status.metrics.push_back({"kv_events_published_total", static_cast<double>(kv_events_->published())});
-      status.metrics.push_back({"kv_events_dropped_total", static_cast<double>(kv_events_->dropped())});
-    }
+    if (kv_events_) kv_events_->describe(status.metrics);
     return true;
   }
 
