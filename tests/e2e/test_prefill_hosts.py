@@ -166,9 +166,10 @@ def test_a_scheduler_that_is_stopped_ends_its_requests(tmp_path):
             if status == 200:
                 assert found["meta_info"]["completion_tokens"] == 200, found
                 continue
-            # Running ones go on while there is time; one whose prompt came from the other stage meanwhile is refused.
+            # Running ones go on while there is time; one whose prompt came from the other stage meanwhile is refused, as is one that came later
+            # than the metric showed four, which may be those of the attempt before.
             why = found["error"]["message"]
-            assert status == 503 and ("the stage is shutting down" in why or not in_time and "it was stopped" in why), found
+            assert status == 503 and any(one in why for one in ("the stage is shutting down", "draining") + ("it was stopped",) * (not in_time)), found
         no_transfer_is_open(server)
         assert server.post("/generate", body(9))[0] == 503
 
