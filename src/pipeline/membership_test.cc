@@ -30,6 +30,13 @@ class MembershipTest : public ::testing::Test {
     members.handle(wire::StageStatus{.stage = stage, .incarnation = incarnation, .state = state, .replica = replica},
                    now);
   }
+  // A heartbeat of the first incarnation of a replica that is ready, with these facts; what is known of it then.
+  ReplicaView ready_with(wire::StageStatus facts) {
+    facts.incarnation = 1;
+    facts.state = wire::StageState::kReady;
+    members.handle(wire::StageStatus(facts), now);
+    return members.replicas()[members.find(facts.stage, facts.replica).value()];
+  }
   // The answers to a registration, of the messages since the last call.
   std::vector<wire::Welcome> welcomes() {
     std::vector<wire::Welcome> out;
@@ -398,15 +405,8 @@ TEST_F(MembershipTest, OtherBytesUnderTheSameVersionDoNotServe) {
   join("b", 0);
   join("b", 1);
   const auto has = [&](const char* stage, uint32_t replica, uint64_t weights, uint64_t text) {
-    members.handle(wire::StageStatus{.stage = stage,
-                                     .incarnation = 1,
-                                     .state = wire::StageState::kReady,
-                                     .weight_version = 1,
-                                     .replica = replica,
-                                     .weights_checksum = weights,
-                                     .text_checksum = text},
-                   now);
-    return members.replicas()[members.find(stage, replica).value()];
+    return ready_with(
+        {.stage = stage, .weight_version = 1, .replica = replica, .weights_checksum = weights, .text_checksum = text});
   };
   EXPECT_TRUE(has("b", 0, 7, 8).serves());
   EXPECT_TRUE(has("a", 0, 9, 9).serves());  // another stage, another model
@@ -429,15 +429,11 @@ TEST_F(MembershipTest, OtherBytesOfFrozenWeightsServeUnderNoVersion) {
   join("b", 0);
   join("b", 1);
   const auto has = [&](const char* stage, uint32_t replica, uint64_t version, uint64_t frozen) {
-    members.handle(wire::StageStatus{.stage = stage,
-                                     .incarnation = 1,
-                                     .state = wire::StageState::kReady,
-                                     .weight_version = version,
-                                     .replica = replica,
-                                     .weights_checksum = version,
-                                     .frozen_checksum = frozen},
-                   now);
-    return members.replicas()[members.find(stage, replica).value()];
+    return ready_with({.stage = stage,
+                       .weight_version = version,
+                       .replica = replica,
+                       .weights_checksum = version,
+                       .frozen_checksum = frozen});
   };
   EXPECT_TRUE(has("b", 0, 1, 7).serves());
   EXPECT_TRUE(has("a", 0, 0, 9).serves());  // another stage, without weights that are updated
