@@ -52,7 +52,8 @@ Status run_until_end(Instance& instance, const StageOptions& options, const sigs
   }
   // A signal meanwhile asks for what is under way already, as when the server and its stages are stopped together.
   const Status status = by_itself ? instance.status() : ok_status();
-  end.begin(kStopGraceMs, {.at_timeout = 1, .at_signal = status.ok() ? 0 : exit_code_of(status)});
+  end.begin(child ? kStopGraceMs : kServerGraceMs,
+            {.at_timeout = 1, .at_signal = status.ok() ? 0 : exit_code_of(status)});
   if (!child && !by_itself) instance.leave();  // its coordinator did not ask for it; what has drained has left already
   instance.stop();
   return status;

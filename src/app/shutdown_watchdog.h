@@ -16,8 +16,9 @@
 
 namespace millrace {
 
-inline constexpr int kStopGraceMs = 2500;    // of a process of stages; longer than its parent waits (kChildGraceMs)
-inline constexpr int kServerGraceMs = 8000;  // of the server: twice what its children, stages and last words may take
+inline constexpr int kStopGraceMs = 2500;    // of a child process; longer than its parent waits (kChildGraceMs)
+inline constexpr int kServerGraceMs = 8000;  // of the server and of a stage that joined one, for which no parent waits:
+                                             // twice what a server's children, stages and last words may take
 
 class ShutdownWatchdog {
  public:
