@@ -252,7 +252,7 @@ void Reader::send_release(const Get& get, StatusCode code, bool answer) {
   for (Link* one : get.remote->links) {
     if (link == nullptr && one->ready()) link = one;
   }
-  // No link stands: the writer notices the loss by itself and ends the reading after kReaderReturnMs.
+  // No link stands: the writer notices the loss by itself and ends the reading after silent_ms.
   if (link == nullptr) return;
   Header header;
   header.type = FrameType::kRelease;

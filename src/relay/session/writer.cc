@@ -196,7 +196,7 @@ Status Writer::on_request(Link& link, const Header& header, std::span<const std:
   Put::Reading& reading = put->reading[{link.peer.instance, header.ticket}];
   // `links` counts the links that this get asked on, not its requests: on_lost() takes one off for each.
   if (serving.asked.insert({op.value, header.ticket}).second) ++reading.links;
-  // The reader has come back on a new link within kReaderReturnMs.
+  // The reader has come back on a new link within silent_ms.
   if (std::exchange(reading.lost_since, -1) >= 0) --lost_;
   std::string where;
   if ((header.flags & kFlagInline) == 0 && core_.channel->grant(link, *put, header, where)) {
@@ -365,8 +365,7 @@ void Writer::check_lost(int64_t now_ms, int64_t& due_ms) {
     std::vector<ReaderKey> gone;
     for (const auto& [key, reading] : put->reading) {
       if (reading.lost_since < 0) continue;
-      // Not longer than silent_ms: a reader that broke off is not given more time than one that is silent.
-      const int64_t until = reading.lost_since + std::min(core_.options.silent_ms, kReaderReturnMs);
+      const int64_t until = reading.lost_since + core_.options.silent_ms;
       if (now_ms >= until) {
         gone.push_back(key);
       } else {

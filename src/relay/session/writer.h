@@ -4,8 +4,8 @@
 // channel lets readers fetch by themselves, or queues the range: the channel then takes a DATA frame of each queued
 // range in turn, so that a small get is not behind a large one. A put is over when `readers` gets have released it with
 // all bytes. A get that ended otherwise leaves the put open for another get, until the lease ends. A reader whose links
-// are all gone has kReaderReturnMs to come back; then it counts as one that released, and the put ends with
-// kUnavailable.
+// are all gone has silent_ms to come back, as one that is silent; then it counts as one that released, and the put ends
+// with kUnavailable.
 //
 // Owner: Core. Thread safety: put(), ended(), generation_of() and release() of a hold on any thread, everything else on
 // the loop's. The mutex guards the table of puts and their holds; it is never held while the op table or the channel is
@@ -28,7 +28,6 @@ namespace millrace::session {
 inline constexpr std::size_t kMaxRangesPerLink = 256;  // more is a broken peer; the reader waits with its own
 inline constexpr std::size_t kMaxReadings = 256;       // gets of one put that are not over
 inline constexpr std::size_t kMaxGetsOfPut = 4096;     // that are over: with more it is refused
-inline constexpr int kReaderReturnMs = 500;            // for a reader whose links broke, in the middle of a put
 
 class Writer : public LinkUser, public HoldOwner {
  public:
