@@ -26,7 +26,7 @@ RelayOptions options() {
 }
 
 // Of a writer whose reader comes back after a break, however busy the machine is.
-RelayOptions patient(RelayOptions options) {
+RelayOptions with_time_to_return(RelayOptions options) {
   options.silent_ms = kPatienceMs;
   return options;
 }
@@ -68,7 +68,7 @@ TEST(TcpTamper, AFlippedByteIsNeverDelivered) {
 }
 
 TEST(TcpTamper, AFlippedHeaderBreaksTheConnectionAndTheGetGoesOn) {
-  const auto writer = make_relay_of(kSetup, patient(options()));
+  const auto writer = make_relay_of(kSetup, with_time_to_return(options()));
   for (const uint64_t at : {kFirstData, kFirstData + 8, kFirstData + 40, kFirstData + 63, kSecondData + 32}) {
     Sent sent = send(*writer, at, {2 * kFrameBytes});
     const Proxy proxy(writer->address(), Mischief::kFlip, at, 1);
@@ -82,7 +82,7 @@ TEST(TcpTamper, AFlippedHeaderBreaksTheConnectionAndTheGetGoesOn) {
 }
 
 TEST(TcpTamper, ACutConnectionIsMadeAgainOnce) {
-  const auto writer = make_relay_of(kSetup, patient(options()));
+  const auto writer = make_relay_of(kSetup, with_time_to_return(options()));
   const Pair pair = make_pair_of(kSetup, options());
   for (const uint64_t at : {kFirstData + 10, kFirstByte + 1000, kTrailer + 3, kSecondData, kSecondData + 100}) {
     Sent sent = send(*writer, at, {3 * kFrameBytes});
@@ -108,7 +108,7 @@ TEST(TcpTamper, ACutConnectionIsMadeAgainOnce) {
 TEST(TcpTamper, StreamsThatBreakTogetherAreOneBreak) {
   RelayOptions two = options();
   two.streams = 2;
-  const auto writer = make_relay_of(kSetup, patient(two));
+  const auto writer = make_relay_of(kSetup, with_time_to_return(two));
   const Pair pair = make_pair_of(kSetup, two);
   Sent sent = send(*writer, 1, {4 * kRangeBytes});
   {
