@@ -153,6 +153,8 @@ TEST_F(SupervisorTest, AChildThatHangsIsKilledAndStartedAgain) {
   start({child("a", "stubborn"), child("b", "sleep")});
   const pid_t hung = wait_for_pid("a"), other = wait_for_pid("b");
   ASSERT_EQ(::kill(hung, SIGSTOP), 0);  // stands still, and would not look at SIGTERM
+  siginfo_t stopped;
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(hung), &stopped, WSTOPPED | WNOWAIT), 0);
   supervisor_->kill_hung("unknown", 1);
   supervisor_->kill_hung("a", 1);
   ASSERT_TRUE(eventually([&] { return is_dead(hung) && read_pid(file("a")) != hung; }));

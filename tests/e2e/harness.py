@@ -352,6 +352,26 @@ def alive(pid):
         return False
 
 
+def thread_states(pid):
+    """Of /proc: T is a stopped one. None of a process that is gone."""
+    found = set()
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            found.add(path.read_text().rsplit(")", 1)[1].split()[0])
+    return found
+
+
+def freeze(pid):
+    """SIGSTOP, and its effect: on a busy machine, a process's other threads run until the one that gets the signal does."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: thread_states(pid) <= {"T", "Z"}, "a process that stands still")
+
+
+def strike(pid, how):
+    """With SIGKILL or SIGSTOP."""
+    freeze(pid) if how == signal.SIGSTOP else os.kill(pid, how)
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

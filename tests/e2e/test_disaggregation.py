@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import DEMO, HEARTBEAT_S, TRIES, WAIT_S, Server, placement, program, wait_until
+from harness import DEMO, HEARTBEAT_S, TRIES, WAIT_S, Server, freeze, placement, program, wait_until
 from test_bits import check_greedy
 
 processes_only = pytest.mark.skipif(placement() != "processes", reason="a replica is a process of its own only there")
@@ -213,7 +213,7 @@ def test_a_frozen_prefill_replica_is_replaced_and_costs_no_request(colocated):
     with Server("--prefill", "1", "--decode", "1", "--stall-restart-s", "20") as server:
         begins(server)
         frozen = prefills(server)[0]
-        os.kill(frozen, signal.SIGSTOP)
+        freeze(frozen)
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             assert list(pool.map(lambda i: answer(server, i), range(8))) == colocated[:8]
         wait_until(lambda: prefills(server).get(0, frozen) != frozen, "a new prefill replica")
@@ -232,7 +232,7 @@ def test_another_replica_computes_what_a_killed_one_has_not_sent(colocated):
             wait_until(lambda: server.get("/ready")[2]["reason"] == "", "all replicas")
             assert server.post("/flush_cache", {})[0] == 200
             victim = prefills(server)[1]
-            os.kill(victim, signal.SIGSTOP)  # so that it has not sent what it is given
+            freeze(victim)  # so that it has not sent what it is given
             running = [pool.submit(answer, server, i) for i in range(24)]
             concurrent.futures.wait(running, WAIT_S, concurrent.futures.FIRST_COMPLETED)  # the others have had theirs
             os.kill(victim, signal.SIGKILL)

@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from harness import WAIT_S, Joined, Server, wait_until
+from harness import WAIT_S, Joined, Server, freeze, wait_until
 from test_text_hosts import COMPLETIONS, control_port, pipeline
 from test_weights import other_weights
 
@@ -143,7 +143,7 @@ def test_a_leader_that_was_frozen_too_long_ends(etcd, tmp_path):
         second = control_port()
         with server_of(path, name, second) as b:
             stands_by(b)
-            a.process.send_signal(signal.SIGSTOP)
+            freeze(a.process.pid)
             assert serves(b) == text
             a.process.send_signal(signal.SIGCONT)
             assert a.process.wait(WAIT_S) == 1

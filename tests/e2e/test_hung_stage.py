@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from harness import WAIT_S, Server, held_running, is_silence, past_silence, placement, wait_until
+from harness import WAIT_S, Server, freeze, held_running, is_silence, past_silence, placement, wait_until
 
 COMPLETIONS = "/v1/completions"
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
@@ -21,7 +21,7 @@ def generate(server, **more):
 def test_a_stage_that_stands_still_is_not_ready_and_comes_back():
     with Server() as server:
         pid = server.children()["scheduler"]
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         wait_until(lambda: not server.ready(), "report of the stall")
         body = server.get("/ready")[2]
         assert "scheduler" in body["reason"] and "stalled" in body["reason"], body
@@ -44,7 +44,7 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
             return client
 
         client = held_running(server, start, lambda client: not client.is_alive())
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         client.join(WAIT_S)
         assert found["status"] == 503
         wait_until(lambda: server.ready() and server.children().get("scheduler") not in (None, pid), "restart")
@@ -57,7 +57,7 @@ def test_a_stage_that_hangs_is_killed_and_started_again():
 def test_a_server_that_was_stopped_blames_nobody_for_the_silence():
     with Server("--stall-restart-s", "10") as server:
         children = server.children()
-        os.kill(server.process.pid, signal.SIGSTOP)
+        freeze(server.process.pid)
         time.sleep(15)  # the subject: longer than a stage may be silent
         os.kill(server.process.pid, signal.SIGCONT)
         wait_until(server.ready, "readiness")

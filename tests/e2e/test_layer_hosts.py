@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DEMO, WAIT_S, Joined, Server, program, wait_until
+from harness import DEMO, WAIT_S, Joined, Server, program, strike, wait_until
 from test_layer_split import answer, body, text_of
 from test_text_hosts import LEASE, control_port
 
@@ -115,7 +115,7 @@ def test_a_range_that_is_lost_costs_time_alone(wanted, tmp_path, how):
             events = server.stream("/v1/chat/completions", long)
             first = next(events)  # it generates, and will for long
             running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
-            os.kill(joined[victim].process.pid, how)
+            strike(joined[victim].process.pid, how)
             wait_until(lambda: victim in server.get("/ready")[2]["reason"], "a server that names the stage")
             if how == signal.SIGSTOP:
                 joined[victim].process.send_signal(signal.SIGCONT)  # it joins again by itself

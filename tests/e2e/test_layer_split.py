@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from harness import DEMO, TRIES, WAIT_S, Server, program, wait_until
+from harness import DEMO, TRIES, WAIT_S, Server, freeze, program, wait_until
 from test_bits import check_greedy
 
 LAYERS = 6
@@ -141,7 +141,7 @@ def check_frozen(server, whole, whole_stream, long):
     frozen = ranges(server)[1]
     events = server.stream("/v1/chat/completions", long)
     first = next(events)  # it generates, and will for long
-    os.kill(frozen, signal.SIGSTOP)
+    freeze(frozen)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         running = [pool.submit(answer, server, i) for i in range(4)]
         named = wait_until(lambda: ("range 1 (silent for 2 s)" in server.get("/ready")[2]["reason"] and "silent") or (ranges(server).get(1) != frozen and "gone"),
@@ -168,7 +168,7 @@ def test_a_range_that_is_frozen_is_noticed_and_goes_on_when_it_thaws(whole):
 def test_a_range_that_stays_frozen_is_started_again(whole):
     with Server("--pp", "2") as server:
         frozen = ranges(server)[1]
-        os.kill(frozen, signal.SIGSTOP)
+        freeze(frozen)
         assert answer(server, 1) == whole[1]
         assert ranges(server)[1] != frozen
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from harness import Server, placement, wait_until
+from harness import Server, freeze, placement, wait_until
 from omni_model import sound_of, speaking_model, spoken, spoken_body
 
 PAGE_STATES = {"f": "free", "c": "cached", "r": "running", "h": "running", "i": "importing"}
@@ -248,7 +248,7 @@ def test_a_scheduler_that_stands_still_is_named_and_the_rest_is_shown():
     with Server() as server, Watcher(server) as watcher:
         assert scheduler(watcher.event())
         pid = server.children()["scheduler"]
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         try:
             event = watcher.until(lambda event: not any("state" in one for one in event["schedulers"]), whole=False)
             assert {stage["stage"] for stage in event["stages"]} == {"scheduler", "detokenizer"}

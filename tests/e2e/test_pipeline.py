@@ -17,7 +17,7 @@ import xml.etree.ElementTree
 
 import pytest
 
-from harness import HEARTBEAT_S, ROOT, SANITIZED, TRIES, WAIT_S, Server, alive, past_silence, patient, placement, program, wait_until
+from harness import HEARTBEAT_S, ROOT, SANITIZED, TRIES, WAIT_S, Server, alive, freeze, past_silence, patient, placement, program, strike, wait_until
 
 FANIN = ROOT / "examples" / "pipelines" / "fanin.yaml"
 TEXT = ROOT / "pipelines" / "text.yaml"
@@ -368,7 +368,7 @@ def test_orders_have_deadlines_and_tell_of_each_stage(server):
 def test_an_order_to_a_frozen_stage_ends_at_its_deadline(server):
     for _ in range(TRIES):  # the others may be late as well
         pid = server.children()["decode"]
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         try:
             status, _, body = server.post("/flush_cache", {"timeout": 0.2})
         finally:
@@ -399,7 +399,7 @@ def test_a_stage_that_dies_costs_its_own_requests(paced, soon_missed, victim, ho
         client = threading.Thread(target=long_request)
         client.start()
         wait_until(lambda: server.stage("thinker")["running"] > 0, "running request")
-        os.kill(pid, how)
+        strike(pid, how)
         needed = victim in ("thinker", "code2wav")  # the others had finished their part
         if needed:
             client.join(WAIT_S)
@@ -708,7 +708,7 @@ def test_a_server_that_was_stopped_kills_nobody(soon_missed):
     """Its stages gave it up after three leases, and join again by themselves."""
     with Server("--pipeline", str(soon_missed), model=None) as server:
         children = server.children()
-        os.kill(server.process.pid, signal.SIGSTOP)
+        freeze(server.process.pid)
         time.sleep(GIVEN_UP_S)  # the subject, as the title says
         os.kill(server.process.pid, signal.SIGCONT)
         wait_until(lambda: server.ready() and run(server, CASES[0]["inputs"])[0] == 200, "recovery")

@@ -2,6 +2,7 @@
 new weights come to all of them."""
 import concurrent.futures
 import contextlib
+import datetime
 import os
 import shutil
 import signal
@@ -10,13 +11,14 @@ import time
 
 import pytest
 
-from harness import ROOT, TRIES, WAIT_S, Server, program, wait_until
+from harness import ROOT, TRIES, WAIT_S, Server, freeze, program, wait_until
 from test_disaggregation import answer, begins, body, bytes_came_through_relays, first_transferred
 from test_layer_hosts import join, lead, wait_ready
 from test_text_hosts import LEASE, control_port
 from test_weights import other_weights
 
 REQUESTS = 16
+LOG_TIME = "2026-01-31T12:00:00.000"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +97,7 @@ def test_several_of_each_and_processes_that_die(tmp_path, wanted):
             assert server.post("/flush_cache", {})[0] == 200
             running = [pool.submit(answer, server, i) for i in range(REQUESTS)]
             os.kill(joined[0].process.pid, signal.SIGKILL)
-            os.kill(joined[1].process.pid, signal.SIGSTOP)
+            freeze(joined[1].process.pid)
             assert [one.result() for one in running] == wanted
         wait_until(lambda: server.post("/flush_cache", {})[0] == 200, "a flush that waits for the frozen one no more")
         assert all_answers(server) == wanted  # by the third one
@@ -140,9 +142,12 @@ def test_a_prefill_host_that_is_stopped_ends_what_it_has_begun(tmp_path, wanted)
                 wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] > 0 or all(one.done() for one in running), "transfers")
                 if not all(one.done() for one in running):
                     break
+            began = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="milliseconds")
             in_time = stop(first)
             assert [one.result() for one in running] == wanted
-        assert not in_time or "not sent" not in first.output(), first.output()
+        # Of those before, one may be late: its request was computed elsewhere, and the pages are flushed.
+        not_sent = [line for line in first.output().splitlines() if "not sent" in line and line[:len(LOG_TIME)] >= began[:len(LOG_TIME)]]
+        assert not in_time or not not_sent, first.output()
         assert server.post("/flush_cache", {})[0] == 200
         assert all_answers(server) == wanted  # by the other one
         no_transfer_is_open(server)

@@ -10,7 +10,7 @@ import threading
 
 import pytest
 
-from harness import DEMO, WAIT_S, alive, program, wait_until
+from harness import DEMO, WAIT_S, alive, freeze, program, wait_until
 from hub_server import environment, folder_files, running_hub
 from test_terminal import STORY, Terminal, odd_server
 
@@ -168,7 +168,7 @@ def test_ctrl_c_stops_the_load(tmp_path):
     with contextlib.closing(RunTerminal(tmp_path, DEMO, "Hi", *SHORT)) as screen:
         server = screen.server()
         with contextlib.suppress(ProcessLookupError):  # it is through already
-            os.kill(server, signal.SIGSTOP)  # it does not get further than this, wherever it is
+            freeze(server)  # it does not get further than this, wherever it is
             screen.type("\x03")
             os.kill(server, signal.SIGCONT)
         assert screen.exit_code() in (130, 0)  # 0: the answer was there already

@@ -11,7 +11,7 @@ import socket
 
 import pytest
 
-from harness import WAIT_S, Server, placement, wait_until
+from harness import WAIT_S, Server, placement, strike, wait_until
 from omni_model import ROOT, sound_of, speaking_model, spoken, spoken_body
 from test_text_hosts import LEASE, control_port, join, wait_ready
 
@@ -100,7 +100,7 @@ def test_a_stage_that_fails_at_any_moment_ends_each_request_once(folder, victim,
                 if moment:
                     wait_until(lambda: server.metrics().get("millrace:speech_frames_total", started) != started or all(one.done() for one in asked),
                                "frames, or the ends")
-                os.kill(pid, how)
+                strike(pid, how)
                 if how == signal.SIGKILL:
                     wait_until(lambda: server.stage(victim)["incarnation"] > before and server.ready(), "the stage's restart")
                 else:

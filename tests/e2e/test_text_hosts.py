@@ -2,7 +2,6 @@
 texts are those of one process; a stage that dies or freezes costs its own requests and may come back; who is not the same is refused."""
 import contextlib
 import json
-import os
 import pathlib
 import random
 import shutil
@@ -13,7 +12,7 @@ import time
 
 import pytest
 
-from harness import DEMO, ROOT, SANITIZED, WAIT_S, Joined, Server, alive, new_key, past_silence, wait_until
+from harness import DEMO, ROOT, SANITIZED, WAIT_S, Joined, Server, alive, new_key, past_silence, strike, wait_until
 
 TEXT = (ROOT / "pipelines" / "text.yaml").read_text()
 COMPLETIONS = "/v1/completions"
@@ -161,7 +160,7 @@ def test_a_scheduler_that_is_lost_costs_its_own_requests_and_comes_back(wanted, 
             mine = [in_background(server, 1, choices=16) for _ in range(12)]
             others = [in_background(server, 0) for _ in range(2)]
             wait_until(lambda: server.stage("scheduler-1")["running"] >= 2, "running requests")
-            os.kill(two.process.pid, how)
+            strike(two.process.pid, how)
             expect_scheduler_1_lost(server, mine, "other")
             for found, thread in others:
                 thread.join(WAIT_S)
@@ -186,7 +185,7 @@ def test_a_detokenizer_that_is_lost_fails_what_runs_and_comes_back(wanted, tmp_p
         wait_ready(server)
         mine = [in_background(server, choices=16) for _ in range(12)]
         wait_until(lambda: server.stage("scheduler")["running"] >= 2, "running requests")
-        os.kill(first.process.pid, how)
+        strike(first.process.pid, how)
         for found, thread in mine:
             thread.join(WAIT_S)
         cut = [found for found, _ in mine if found["status"] != 200]  # a fast one was through before

@@ -11,7 +11,7 @@ import subprocess
 
 import pytest
 
-from harness import ROOT, WAIT_S, Server, placement, program, wait_until
+from harness import ROOT, WAIT_S, Server, placement, program, strike, wait_until
 from test_layer_hosts import join, lead, pipeline, wait_ready
 from test_text_hosts import control_port
 from test_vision import CHAT, ask, part_of, refused, tokens_of, url, whole
@@ -120,7 +120,7 @@ def test_a_range_of_another_host_that_is_lost_costs_time_alone(folder, wanted, t
         bodies = [ask(*one["parts"]) for one in served()["conversations"]]
         assert [whole(server, body)["choices"] for body in bodies] == wanted
         with contextlib.ExitStack() as stack:
-            os.kill(upper.process.pid, how)
+            strike(upper.process.pid, how)
             wait_until(lambda: "upper1" in server.get("/ready")[2]["reason"], "a server that names the stage")
             if how == signal.SIGSTOP:
                 upper.process.send_signal(signal.SIGCONT)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from harness import DATA, DEMO, HEARTBEAT_S, ROOT, TRIES, WAIT_S, Server, caught_running, placement, wait_until
+from harness import DATA, DEMO, HEARTBEAT_S, ROOT, TRIES, WAIT_S, Server, caught_running, freeze, placement, strike, wait_until
 from test_text_hosts import join, leader, pipeline, wait_ready
 
 PROMPT = "Once upon a time"
@@ -309,7 +309,7 @@ def test_replicas_on_other_hosts_switch_and_one_that_missed_it_catches_up(models
         wait_until(both, "both schedulers")
         updated(server, models[1], weight_version="b")
         assert {generate(server, routed_dp_rank=i)["text"] for i in (0, 1)} == {texts[models[1]]}
-        os.kill(second.process.pid, how)
+        strike(second.process.pid, how)
         wait_until(lambda: server.stage("scheduler-1")["state"] != "ready", "its loss")
         updated(server, models[2], weight_version="c")  # without it
         assert generate(server)["text"] == texts[models[2]]
@@ -505,7 +505,7 @@ def test_an_update_may_come_while_a_replica_catches_up(two, models, texts):
 @processes_only
 def test_an_update_does_not_wait_for_a_frozen_replica(two, models, texts):
     pid = two.children()["scheduler-1"]
-    os.kill(pid, signal.SIGSTOP)  # until after the update: nothing restarts it
+    freeze(pid)  # until after the update: nothing restarts it
     try:
         updated(two, models[1])
         assert "scheduler-1: stalled" in reason(two)

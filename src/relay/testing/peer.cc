@@ -223,7 +223,12 @@ void Peer::kill() {
   ::waitpid(pid_, nullptr, 0);
   pid_ = -1;
 }
-void Peer::freeze() { ::kill(pid_, SIGSTOP); }
+// Until the thread that gets the signal runs, the others do: on a busy host for long.
+void Peer::freeze() {
+  ::kill(pid_, SIGSTOP);
+  siginfo_t stopped;
+  ::waitid(P_PID, static_cast<id_t>(pid_), &stopped, WSTOPPED | WEXITED | WNOWAIT);
+}
 void Peer::carry_on() { ::kill(pid_, SIGCONT); }
 
 std::optional<int> run_peer(int argc, char** argv, const std::vector<ConformanceSetup>& setups) {

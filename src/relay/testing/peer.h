@@ -39,7 +39,7 @@ class Peer {
   std::string receive_answer();
 
   void kill();      // SIGKILL, and waits until it is gone
-  void freeze();    // SIGSTOP
+  void freeze();    // SIGSTOP, and waits until no thread of it runs
   void carry_on();  // SIGCONT
   pid_t pid() const { return pid_; }
 
