@@ -166,6 +166,8 @@ bool wait_for_line(const char* prompt) {
   pollfd keyboard{STDIN_FILENO, POLLIN, 0};
   const bool typed = ::ppoll(&keyboard, 1, nullptr, &before) >= 0;
   ::sigprocmask(SIG_SETMASK, &before, nullptr);
+  // A Ctrl-C from before the line, which discards what was typed: not for the answer that the line asks for.
+  (void)take_interrupt();
   return typed;
 }
 
@@ -175,7 +177,6 @@ bool read_line(std::string& line) {
   const bool terminal = ::isatty(STDIN_FILENO) != 0;
   for (;;) {
     if (terminal && !wait_for_line(line.empty() ? "> " : "... ")) {
-      (void)take_interrupt();
       std::printf("\nCtrl-D or /quit leaves.\n");
       line.clear();
       continue;
