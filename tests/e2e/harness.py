@@ -369,7 +369,10 @@ def freeze(pid):
 
 def strike(pid, how):
     """With SIGKILL or SIGSTOP."""
-    freeze(pid) if how == signal.SIGSTOP else os.kill(pid, how)
+    if how == signal.SIGSTOP:
+        freeze(pid)
+    else:
+        os.kill(pid, how)
 
 
 def free_port():
