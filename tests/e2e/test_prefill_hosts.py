@@ -141,7 +141,7 @@ def test_a_prefill_host_that_is_stopped_ends_what_it_has_begun(tmp_path, wanted)
                 wait_until(lambda: server.metrics()["millrace:kv_transfers_open"] > 0 or all(one.done() for one in running), "transfers")
                 if not all(one.done() for one in running):
                     break
-            began = datetime.datetime.utcnow().isoformat(timespec="milliseconds")  # as a line of the log begins
+            began = datetime.datetime.now().isoformat(timespec="milliseconds")  # as a line of the log begins: local time
             in_time = stop(first)
             assert [one.result() for one in running] == wanted
         # Of those before, one may be late: its request was computed elsewhere, and the pages are flushed.
