@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-// A SYN that is lost is sent again after 1 s, and the next after 2 s more (RFC 6298): two may be lost. A host that is
-// gone is noticed by its lease before.
-constexpr int kConnectOverHostsMs = 5'000;
+// A SYN that is lost is sent again after 1 s, the next ones after 2 and 4 s more (RFC 6298): three may be lost. A host
+// that is gone is noticed by its lease before.
+constexpr int kConnectOverHostsMs = 10'000;
 
 std::string host_name() {
   char name[256] = {};
