@@ -14,6 +14,7 @@ A unit costs a second or two before its first line, for the headers and what the
 with the same heavy headers come together. The limits keep a unit below 1.5 GB of the compiler's memory.
 """
 import functools
+import itertools
 import pathlib
 import re
 import sys
@@ -150,11 +151,18 @@ class Source:
 
 def main():
     paths = [pathlib.Path(name) for name in sorted(sys.argv[1:])]
+    sources = list(map(Source, paths))
+    apart = {source: set() for source in sources}  # those that must not be in its group
+    for one, other in itertools.combinations(sources, 2):
+        if one.conflicts(other):
+            apart[one].add(other)
+            apart[other].add(one)
     groups = []
-    for source in sorted(map(Source, paths), key=lambda source: (not source.heavy, source.heavy)):
+    # Those with the most conflicts first: the others find a place anywhere (the order of Welsh and Powell).
+    for source in sorted(sources, key=lambda source: (not source.heavy, source.heavy, -len(apart[source]))):
         for group in groups:
             if (len(group) < MAX_FILES and sum(s.lines for s in group) + source.lines <= MAX_LINES
-                    and not any(source.conflicts(other) for other in group)):
+                    and apart[source].isdisjoint(group)):
                 group.append(source)
                 break
         else:

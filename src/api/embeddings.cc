@@ -17,7 +17,7 @@ namespace {
 
 enum class Dialect : uint8_t { kOpenAi, kOllama, kOllamaPrompt };
 
-struct Shape {
+struct EmbeddingShape {
   std::string model;  // as the client calls it
   Dialect dialect = Dialect::kOpenAi;
   std::size_t dimensions = 0;
@@ -27,7 +27,7 @@ struct Shape {
 
 class EmbeddingFormat : public ReplyFormat {
  public:
-  explicit EmbeddingFormat(Shape shape) : shape_(std::move(shape)) {}
+  explicit EmbeddingFormat(EmbeddingShape shape) : shape_(std::move(shape)) {}
 
   void events(const ChoiceState& /*choice*/, EventWriter& /*out*/) override {}
 
@@ -89,12 +89,12 @@ class EmbeddingFormat : public ReplyFormat {
 
   static std::string list(const std::vector<float>& values) { return fmt::format("[{}]", fmt::join(values, ",")); }
 
-  const Shape shape_;
+  const EmbeddingShape shape_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };
 
-void start(ApiContext& context, const http::ResponderPtr& responder, const Shape& shape, const EmbeddingFields& fields,
-           std::vector<Prompt> inputs) {
+void start(ApiContext& context, const http::ResponderPtr& responder, const EmbeddingShape& shape,
+           const EmbeddingFields& fields, std::vector<Prompt> inputs) {
   auto reply = std::make_shared<Reply>(context, responder, std::make_unique<EmbeddingFormat>(shape), ReplyOptions{});
   SamplingFields none;
   none.max_tokens = 0;
@@ -104,7 +104,7 @@ void start(ApiContext& context, const http::ResponderPtr& responder, const Shape
   reply->start(std::move(requests), {{fields.rid.empty() ? make_id("embd-") : fields.rid, 0, count}});
 }
 
-void embed(ApiContext& context, const http::ResponderPtr& responder, Shape shape, EmbeddingFields fields) {
+void embed(ApiContext& context, const http::ResponderPtr& responder, EmbeddingShape shape, EmbeddingFields fields) {
   shape.dimensions = fields.dimensions;
   shape.normalize = fields.normalize;
   shape.base64 = fields.base64;
@@ -120,7 +120,7 @@ void embed(ApiContext& context, const http::ResponderPtr& responder, Shape shape
 
 Status handle(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
-  Shape shape;
+  EmbeddingShape shape;
   ASSIGN_OR_RETURN(shape.model, context.names.read(body));
   ASSIGN_OR_RETURN(EmbeddingFields fields, read_embedding_fields(body, context.engine.model()));
   RETURN_IF_ERROR(read_rank(request, fields.request));
@@ -131,7 +131,7 @@ Status handle(ApiContext& context, const http::Request& request, const http::Res
 Status handle_ollama(ApiContext& context, const http::Request& request, const http::ResponderPtr& responder,
                      bool prompt) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
-  Shape shape{.dialect = prompt ? Dialect::kOllamaPrompt : Dialect::kOllama};
+  EmbeddingShape shape{.dialect = prompt ? Dialect::kOllamaPrompt : Dialect::kOllama};
   ASSIGN_OR_RETURN(shape.model, read_ollama_model(context.names, body));
   ASSIGN_OR_RETURN(EmbeddingFields fields, read_ollama_embed(body, context.engine.model(), prompt));
   embed(context, responder, std::move(shape), std::move(fields));

@@ -13,8 +13,6 @@
 namespace millrace::api {
 namespace {
 
-using wire::GrammarKind, wire::GrammarSource;
-
 const Json kNeutralFalse = false;
 
 // Where a field stands: its name for messages, "structured_outputs.json", and the JSON pointer to it.
@@ -37,9 +35,9 @@ class GrammarReader {
   Status finish(wire::SamplingParams& out);
 
  private:
-  Status add(GrammarKind kind, std::string source, const FieldPath& path);
+  Status add(wire::GrammarKind kind, std::string source, const FieldPath& path);
   // A string with the source itself.
-  Status read_source(const Json& object, const FieldPath& at, const char* key, GrammarKind kind);
+  Status read_source(const Json& object, const FieldPath& at, const char* key, wire::GrammarKind kind);
   // A schema: an object, or a string with its text.
   Status read_schema(const Json& object, const FieldPath& at, const char* key);
   Status read_choice(const Json& object, const FieldPath& at, const char* key);
@@ -52,7 +50,7 @@ class GrammarReader {
   Status read_structured_outputs(const Json& body, const FieldPath& root);
 
   const std::string& text_;
-  std::vector<GrammarSource> found_;
+  std::vector<wire::GrammarSource> found_;
 };
 
 // Also before a text is parsed, which would take many times its bytes.
@@ -62,13 +60,13 @@ Status check_size(const std::string& source, const FieldPath& path) {
   return invalid_argument("{} has {} bytes; wanted at most {}", path.name, source.size(), wire::kMaxGrammarBytes);
 }
 
-Status GrammarReader::add(GrammarKind kind, std::string source, const FieldPath& path) {
+Status GrammarReader::add(wire::GrammarKind kind, std::string source, const FieldPath& path) {
   RETURN_IF_ERROR(check_size(source, path));
   found_.push_back({kind, std::move(source), path.name});
   return ok_status();
 }
 
-Status GrammarReader::read_source(const Json& object, const FieldPath& at, const char* key, GrammarKind kind) {
+Status GrammarReader::read_source(const Json& object, const FieldPath& at, const char* key, wire::GrammarKind kind) {
   const Json* value = json_find(object, key);
   if (!value) return ok_status();
   const FieldPath path = at.member(key);
@@ -82,13 +80,14 @@ Status GrammarReader::read_schema(const Json& object, const FieldPath& at, const
   const Json* value = json_find(object, key);
   if (!value) return ok_status();
   const FieldPath path = at.member(key);
-  if (value->is_string()) return add(GrammarKind::kJsonSchema, value->get<std::string>(), path);
+  if (value->is_string()) return add(wire::GrammarKind::kJsonSchema, value->get<std::string>(), path);
   if (!value->is_object()) {
     return invalid_argument("{} is of type {}; wanted an object or a string with one", path.name,
                             json_type_name(*value));
   }
   const auto ordered = parse_ordered_json(text_);
-  return add(GrammarKind::kJsonSchema, ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)).dump(), path);
+  return add(wire::GrammarKind::kJsonSchema, ordered.at(nlohmann::ordered_json::json_pointer(path.pointer)).dump(),
+             path);
 }
 
 // One of several texts, as a regular expression.
@@ -116,12 +115,12 @@ Status GrammarReader::read_choice(const Json& object, const FieldPath& at, const
       }
     }
   }
-  return add(GrammarKind::kRegex, regex + ")", path);
+  return add(wire::GrammarKind::kRegex, regex + ")", path);
 }
 
 Status GrammarReader::add_tags(const nlohmann::ordered_json& tags, const FieldPath& path) {
   ASSIGN_OR_RETURN(std::string source, structural_tag_source(tags, path.name));
-  return add(GrammarKind::kStructuralTag, std::move(source), path);
+  return add(wire::GrammarKind::kStructuralTag, std::move(source), path);
 }
 
 Status GrammarReader::read_tags(const Json& object, const FieldPath& at, const char* key) {
@@ -165,7 +164,7 @@ Status GrammarReader::read_response_format(const Json& body, const FieldPath& ro
     RETURN_IF_ERROR(read_schema(*inner, path.member("json_schema"), "schema"));
   }
   if (found_.size() > before) return ok_status();
-  if (type == "json_object") return add(GrammarKind::kJsonSchema, R"({"type":"object"})", path);
+  if (type == "json_object") return add(wire::GrammarKind::kJsonSchema, R"({"type":"object"})", path);
   return invalid_argument("response_format.json_schema.schema is missing; wanted a JSON Schema");
 }
 
@@ -182,14 +181,14 @@ Status GrammarReader::read_structured_outputs(const Json& body, const FieldPath&
   }
   const std::size_t before = found_.size();
   RETURN_IF_ERROR(read_schema(*wanted, path, "json"));
-  RETURN_IF_ERROR(read_source(*wanted, path, "regex", GrammarKind::kRegex));
+  RETURN_IF_ERROR(read_source(*wanted, path, "regex", wire::GrammarKind::kRegex));
   RETURN_IF_ERROR(read_choice(*wanted, path, "choice"));
-  RETURN_IF_ERROR(read_source(*wanted, path, "grammar", GrammarKind::kEbnf));
+  RETURN_IF_ERROR(read_source(*wanted, path, "grammar", wire::GrammarKind::kEbnf));
   RETURN_IF_ERROR(read_tags(*wanted, path, "structural_tag"));
   bool any_object = false;
   RETURN_IF_ERROR(json_read(*wanted, "json_object", any_object).with_prefix("structured_outputs"));
   if (any_object) {
-    RETURN_IF_ERROR(add(GrammarKind::kJsonSchema, R"({"type":"object"})", path.member("json_object")));
+    RETURN_IF_ERROR(add(wire::GrammarKind::kJsonSchema, R"({"type":"object"})", path.member("json_object")));
   }
   if (found_.size() > before) return ok_status();
   return invalid_argument(
@@ -201,11 +200,11 @@ Status GrammarReader::read_openai(const Json& body, const FieldPath& root) {
   RETURN_IF_ERROR(read_response_format(body, root));
   RETURN_IF_ERROR(read_structured_outputs(body, root));
   RETURN_IF_ERROR(read_schema(body, root, "guided_json"));
-  RETURN_IF_ERROR(read_source(body, root, "guided_regex", GrammarKind::kRegex));
+  RETURN_IF_ERROR(read_source(body, root, "guided_regex", wire::GrammarKind::kRegex));
   RETURN_IF_ERROR(read_choice(body, root, "guided_choice"));
-  RETURN_IF_ERROR(read_source(body, root, "guided_grammar", GrammarKind::kEbnf));
+  RETURN_IF_ERROR(read_source(body, root, "guided_grammar", wire::GrammarKind::kEbnf));
   const Json* grammar = json_find(body, "grammar");
-  if (grammar && *grammar != "") RETURN_IF_ERROR(read_source(body, root, "grammar", GrammarKind::kEbnf));
+  if (grammar && *grammar != "") RETURN_IF_ERROR(read_source(body, root, "grammar", wire::GrammarKind::kEbnf));
   return read_native(body, root);
 }
 
@@ -219,7 +218,7 @@ Status GrammarReader::read_output_format(const Json& object, const FieldPath& at
   std::string type;
   RETURN_IF_ERROR(json_read(*format, "type", type).with_prefix(path.name));
   if (openai && type == "text") return ok_status();
-  if (openai && type == "json_object") return add(GrammarKind::kJsonSchema, R"({"type":"object"})", path);
+  if (openai && type == "json_object") return add(wire::GrammarKind::kJsonSchema, R"({"type":"object"})", path);
   if (type != "json_schema") {
     return invalid_argument("{}.type is '{}'; wanted {}json_schema", path.name, type.substr(0, 64),
                             openai ? "text, json_object or " : "");
@@ -251,7 +250,7 @@ Status GrammarReader::read_ollama(const Json& body, const FieldPath& root) {
   if (format && format->is_object()) {
     RETURN_IF_ERROR(read_schema(body, root, "format"));
   } else if (format && *format == "json") {
-    RETURN_IF_ERROR(add(GrammarKind::kJsonSchema, R"({"type":"object"})", root.member("format")));
+    RETURN_IF_ERROR(add(wire::GrammarKind::kJsonSchema, R"({"type":"object"})", root.member("format")));
   } else if (format && *format != "") {
     return invalid_argument("format is {}; wanted \"json\" or an object with a JSON Schema",
                             format->is_string() ? "'" + format->get<std::string>().substr(0, 64) + "'"
@@ -262,8 +261,8 @@ Status GrammarReader::read_ollama(const Json& body, const FieldPath& root) {
 
 Status GrammarReader::read_native(const Json& params, const FieldPath& root) {
   RETURN_IF_ERROR(read_schema(params, root, "json_schema"));
-  RETURN_IF_ERROR(read_source(params, root, "regex", GrammarKind::kRegex));
-  RETURN_IF_ERROR(read_source(params, root, "ebnf", GrammarKind::kEbnf));
+  RETURN_IF_ERROR(read_source(params, root, "regex", wire::GrammarKind::kRegex));
+  RETURN_IF_ERROR(read_source(params, root, "ebnf", wire::GrammarKind::kEbnf));
   return read_tags(params, root, "structural_tag");
 }
 

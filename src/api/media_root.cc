@@ -17,7 +17,7 @@ namespace millrace::api {
 namespace {
 
 constexpr std::string_view kScheme = "file:";
-constexpr std::size_t kMaxPathBytes = 4096;
+constexpr std::size_t kMaxMediaPathBytes = 4096;
 
 // The same for whatever is wrong: which files exist is not a client's to know.
 Status no_such_file() { return invalid_argument("there is no such regular file below --media-root, or it is a link"); }
@@ -87,7 +87,7 @@ Result<std::string> MediaRoot::path_of(std::string_view url) const {
   if (rest.starts_with("///")) rest.remove_prefix(2);
   std::string path;
   const bool plain = rest.find_first_of("?#") == std::string_view::npos;
-  if (!rest.starts_with('/') || rest.starts_with("//") || rest.size() > kMaxPathBytes || !plain ||
+  if (!rest.starts_with('/') || rest.starts_with("//") || rest.size() > kMaxMediaPathBytes || !plain ||
       !http::percent_decode(rest, false, path)) {
     return invalid_argument("'{}' is no path of a file; wanted file:///PATH, with %XX for special characters",
                             url.substr(0, 64));

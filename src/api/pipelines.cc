@@ -172,7 +172,7 @@ Status run_pipeline(PipelineContext& context, const http::Request& request, cons
   return ok_status();
 }
 
-void note_refusal(const PipelineContext& context, const http::RequestLabel& request, const Status& why) {
+void note_pipeline_refusal(const PipelineContext& context, const http::RequestLabel& request, const Status& why) {
   if (!context.spans) return;
   if (auto span = context.spans->begin(request, 0)) context.spans->end(std::move(*span), "", why);
 }
@@ -226,7 +226,7 @@ void add_pipeline_run_routes(PipelineContext& context) {
       {.method = "POST", .pattern = "/v1/pipeline", .handler = [&context](auto request, auto responder) {
          const Status status = run_pipeline(context, *request, responder);
          if (status.ok()) return;
-         note_refusal(context, responder->label(), status);
+         note_pipeline_refusal(context, responder->label(), status);
          responder->send(error_response(field_error(status)));
        }});
 }

@@ -82,7 +82,7 @@ struct WeightRoutes {
   WeightControl& weights;
   std::function<void()> abort_all;  // null: this server has no names of requests
 };
-using Handler = Status (*)(const WeightRoutes&, const http::Request&, const http::ResponderPtr&);
+using RouteHandler = Status (*)(const WeightRoutes&, const http::Request&, const http::ResponderPtr&);
 
 Status update_from_disk(const WeightRoutes& routes, const http::Request& request, const http::ResponderPtr& responder) {
   ASSIGN_OR_RETURN(const Json body, parse_body(request.body));
@@ -161,7 +161,7 @@ Status rename_version(const WeightRoutes& routes, const http::Request& request, 
 
 void add_weight_routes(http::Server& server, WeightControl& weights, std::function<void()> abort_all) {
   const WeightRoutes routes{weights, std::move(abort_all)};
-  const auto add = [&](const char* method, const char* pattern, Handler handle) {
+  const auto add = [&](const char* method, const char* pattern, RouteHandler handle) {
     server.add_route({.method = method,
                       .pattern = pattern,
                       .access = http::Access::kAdmin,

@@ -11,7 +11,7 @@ namespace {
 
 using config_fields::read_int;
 
-constexpr int kMaxLayers = 1 << 20;
+constexpr int kMaxShardLayers = 1 << 20;
 
 Result<ShardManifest> parse_manifest(std::string_view text) {
   ASSIGN_OR_RETURN(const Json root, config_fields::parse_object(text));
@@ -22,7 +22,7 @@ Result<ShardManifest> parse_manifest(std::string_view text) {
     return error(StatusCode::kUnsupported, "version is {}; wanted {}: split the model again", version,
                  kShardManifestVersion);
   }
-  RETURN_IF_ERROR(read_int(root, "layers", std::nullopt, 1, kMaxLayers, out.layers));
+  RETURN_IF_ERROR(read_int(root, "layers", std::nullopt, 1, kMaxShardLayers, out.layers));
   RETURN_IF_ERROR(read_int(root, "begin", std::nullopt, 0, out.layers, out.begin));
   RETURN_IF_ERROR(read_int(root, "end", std::nullopt, out.begin, out.layers, out.end));
   RETURN_IF_ERROR(read_int(root, "ranges", std::nullopt, 1, out.layers + 1, out.ranges));

@@ -25,8 +25,8 @@ constexpr std::string_view kMarker = "millrace run folder\n";  // what a lock fi
 constexpr char kLockName[] = "lock";
 constexpr char kNewLockName[] = "lock.new";
 constexpr std::string_view kSocketSuffix = ".sock";
-constexpr int kMaxCreateTries = 64;        // another instance that ends removes the empty root in between
-constexpr std::size_t kMaxPathBytes = 80;  // a socket's path holds 107 bytes, its file name included
+constexpr int kMaxCreateTries = 64;       // another instance that ends removes the empty root in between
+constexpr std::size_t kMaxDirBytes = 80;  // a socket's path holds 107 bytes, its file name included
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -162,9 +162,9 @@ Result<RunDir> RunDir::create() {
   const std::string root = root_folder();
   const std::string pattern = root + "/" + std::string(kPrefix) + "XXXXXX";
   // Found here, with what to do, and not when the longest socket name fails to bind.
-  if (pattern.size() > kMaxPathBytes) {
+  if (pattern.size() > kMaxDirBytes) {
     return invalid_argument("the run folder's path {} has {} bytes; wanted at most {}. Set {} to a shorter path",
-                            pattern, pattern.size(), kMaxPathBytes,
+                            pattern, pattern.size(), kMaxDirBytes,
                             runtime_dir() != nullptr ? "XDG_RUNTIME_DIR" : "TMPDIR");
   }
   if (!root.starts_with('/')) {

@@ -12,8 +12,8 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "the layout is written as it lies in memory");
 
-constexpr char kMagic[4] = {'M', 'R', 'L', 'Y'};
-constexpr uint8_t kVersion = 1;
+constexpr char kDescriptorMagic[4] = {'M', 'R', 'L', 'Y'};
+constexpr uint8_t kDescriptorVersion = 1;
 
 // The layout of descriptor.h, field by field; the assertion below it sees that the compiler adds no padding.
 struct Head {
@@ -49,11 +49,11 @@ std::string_view name_of(const Head& head) {
 // In the sequence of what is most likely wrong: other bytes, another version, another relay. The checksum comes later,
 // since an unknown version may have it elsewhere.
 Status check_head(const Head& head, std::string_view backend) {
-  if (std::memcmp(head.magic, kMagic, sizeof(kMagic)) != 0) {
+  if (std::memcmp(head.magic, kDescriptorMagic, sizeof(kDescriptorMagic)) != 0) {
     return invalid_argument("the descriptor does not begin with \"MRLY\"");
   }
-  if (head.version != kVersion) {
-    return invalid_argument("the descriptor's version is {}; wanted {}", head.version, kVersion);
+  if (head.version != kDescriptorVersion) {
+    return invalid_argument("the descriptor's version is {}; wanted {}", head.version, kDescriptorVersion);
   }
   if (head.zeros[0] != 0 || head.zeros[1] != 0 || head.zeros[2] != 0 || head.zero != 0) {
     return invalid_argument("the descriptor's reserved bytes are not 0");
@@ -91,8 +91,8 @@ std::string encode_descriptor(const Descriptor& descriptor) {
   CHECK(descriptor.backend.size() <= kMaxBackendNameBytes && descriptor.tail.size() <= kMaxDescriptorTailBytes);
   CHECK(descriptor.parts >= 1 && descriptor.parts <= kMaxRelayParts && descriptor.op.value != 0);
   Head head{};
-  std::memcpy(head.magic, kMagic, sizeof(kMagic));
-  head.version = kVersion;
+  std::memcpy(head.magic, kDescriptorMagic, sizeof(kDescriptorMagic));
+  head.version = kDescriptorVersion;
   std::memcpy(head.backend, descriptor.backend.data(), descriptor.backend.size());
   std::memcpy(head.random, descriptor.instance.random.data(), sizeof(head.random));
   head.boot = descriptor.instance.boot;

@@ -9,7 +9,7 @@ namespace millrace::api {
 namespace {
 
 constexpr int64_t kSamplesPerMs = kRealtimeRate / 1000;
-constexpr int64_t kMaxSamples = kMaxInputSeconds * kRealtimeRate;
+constexpr int64_t kMaxInputSamples = kMaxInputSeconds * kRealtimeRate;
 
 Result<std::vector<int16_t>> samples_of(std::string_view bytes, const std::string& where) {
   if (bytes.size() % 2 != 0) {
@@ -41,11 +41,11 @@ Result<std::string> wav_of(std::string_view pcm, const std::string& where) {
 Status InputAudio::append(std::string_view bytes, std::vector<Event>& events) {
   ASSIGN_OR_RETURN(const std::vector<int16_t> samples, samples_of(bytes, "audio"));
   const int64_t wanted = static_cast<int64_t>(samples_.size() + samples.size());
-  if (wanted > kMaxSamples) {
+  if (wanted > kMaxInputSamples) {
     return error(StatusCode::kTooLarge,
                  "audio has {} samples behind {} in the buffer; wanted at most {} s ({} samples) of both: commit or "
                  "clear the buffer",
-                 samples.size(), samples_.size(), kMaxInputSeconds, kMaxSamples);
+                 samples.size(), samples_.size(), kMaxInputSeconds, kMaxInputSamples);
   }
   samples_.insert(samples_.end(), samples.begin(), samples.end());
   if (!detector_) return ok_status();
