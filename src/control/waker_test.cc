@@ -76,13 +76,16 @@ TEST_P(WakerTest, AnEarlyWordIsForTheNextReceiveAlone) {
 }
 
 TEST_P(WakerTest, WaitsWithoutALimitUntilItIsWoken) {
+  std::atomic<bool> woken{false};
   std::thread other([&] {
     sleep_ms(20);
     waker_->wake();
-    sleep_ms(20);
+    woken.wait(false);  // a message that has arrived comes before the word
     EXPECT_TRUE(send(*out_, 7));
   });
   EXPECT_FALSE(in_->receive(-1).has_value());
+  woken = true;
+  woken.notify_one();
   const auto message = in_->receive(-1);
   other.join();
   ASSERT_TRUE(message.has_value());
