@@ -48,6 +48,7 @@ class FakeRunner : public Runner {
   uint64_t weight_version = 1;  // serves
   uint64_t staged = 0;          // 0: none
   int polls_per_step = 0;       // polls that find the batch still running, before the one that gets it
+  int looks_per_poll = 0;       // stored_rows() that find it running, before it has ended unpolled; 0: all of them
   // Faults. Unset: none.
   std::function<Status(const Batch&)> refuse;           // submit fails
   std::function<Status(const Batch&)> fail_step;        // the whole step fails
@@ -111,7 +112,9 @@ class FakeRunner : public Runner {
     }
     return ok_status();
   }
-  std::optional<StoredRows> stored_rows() const override { return stored_; }
+  std::optional<StoredRows> stored_rows() const override {
+    return looks_per_poll > 0 && looks_++ >= looks_per_poll ? std::nullopt : stored_;
+  }
 
   Status submit(Batch batch) override {
     if (in_flight_.size() >= static_cast<std::size_t>(facts_.depth)) {
@@ -181,6 +184,7 @@ class FakeRunner : public Runner {
     if (results_.empty()) results_.push_back(run(in_flight_.front()));
     if (!results_.front().status.ok()) return;
     stored_ = StoredRows{.step = in_flight_.front().step};
+    looks_ = 0;
     for (const SequenceStep& step : in_flight_.front().sequences) {
       stored_->rows += static_cast<int64_t>(step.tokens.size());
     }
@@ -450,6 +454,7 @@ class FakeRunner : public Runner {
   std::deque<Batch> in_flight_;
   std::deque<BatchResult> results_;  // of the oldest in flight, where they are known before the poll
   std::optional<StoredRows> stored_;
+  mutable int looks_ = 0;  // at stored_, since the last poll
   uint64_t kv_epoch_ = 0;
   std::map<ReqId, int32_t> sampled_;  // by the batch polled last
   int polls_left_ = 0;

@@ -292,12 +292,18 @@ Status KvExporter::send_parts(Export& open, int64_t& budget) {
   return ok_status();
 }
 
-// With its bytes.
+// With its bytes. kResourceExhausted: later.
 Status KvExporter::fill(const Export& open, wire::KvPart& part) {
   const auto bytes = static_cast<std::size_t>(open.sender->bytes_of(part));
   const std::shared_ptr<Buffer> buffer = buffers_.take(bytes);
   const LayerSpan layers{part.first_layer, part.first_layer + part.layers};
-  RETURN_IF_ERROR(env_.pages().read(*open.prefix, part.first_page, part.pages, {buffer->data(), bytes}, layers));
+  const std::span<std::byte> to(buffer->data(), bytes);
+  const Status read = env_.pages().read(*open.prefix, part.first_page, part.pages, to, layers);
+  // The runner's thread may have ended the step since stored_pages(): its pages are cached when it is settled.
+  if (open.computing && read.code() == StatusCode::kUnavailable) {
+    return error(StatusCode::kResourceExhausted, "the step that stored these layers is not settled");
+  }
+  RETURN_IF_ERROR(read);
   if (open.in_messages) {
     part.bytes.bytes.assign(reinterpret_cast<const char*>(buffer->data()), bytes);
   } else {

@@ -33,6 +33,18 @@ TEST_F(Layers, LayersAreSentWhileTheOthersAreComputed) {
   net.expect_clean_end();
 }
 
+// The runner's thread may end a step between P's look at what it has stored and P's reading of that.
+TEST_F(Layers, AStepThatEndsBeforeItsLayersAreReadCostsNothing) {
+  TransferNet net;
+  net.p.runner.polls_per_step = 8;
+  net.p.runner.looks_per_poll = 1;
+  EXPECT_TRUE(*net.send(1, prompt(500)));
+  net.run();
+  EXPECT_EQ(net.transferred.at(1), 496);
+  EXPECT_EQ(net.d.outcomes.at(1).usage.cached_tokens, 496);
+  net.expect_clean_end();
+}
+
 // What has come of a step that then fails is of no use, and its transfer ends; D computes.
 TEST_F(Layers, AStepThatFailsAfterLayersWereSentEndsTheTransfer) {
   for (const bool row : {false, true}) {
