@@ -5,6 +5,7 @@
 #include <type_traits>
 #include <variant>
 
+#include "base/function_ref.h"
 #include "base/utf8.h"
 #include "wire/limits.h"
 #include "wire/msgpack.h"
@@ -61,11 +62,15 @@ struct IsVariant : std::false_type {};
 template <typename... T>
 struct IsVariant<std::variant<T...>> : std::true_type {};
 
-// A constant for each type: visit() names its fields unconditionally, also those that are absent.
+// A bit for each field's number. A constant for each type: visit() names its fields unconditionally, also those that
+// are absent. kMaxMapEntries is 64 for the 64 bits.
 template <typename T>
-int count_fields(T& value) {
-  int fields = 0;
-  value.visit([&](int, auto&, std::size_t = kNoLimit) { ++fields; });
+uint64_t fields_of(T& value) {
+  uint64_t fields = 0;
+  value.visit([&](int number, auto&, std::size_t = kNoLimit) {
+    CHECK(number >= 0 && number < 64 && !(fields >> number & 1));
+    fields |= uint64_t{1} << number;
+  });
   return fields;
 }
 
@@ -89,18 +94,35 @@ constexpr std::size_t or_default(std::size_t limit, std::size_t fallback) {
 template <typename T>
 Status write_value(MsgpackWriter& out, T& value, std::size_t limit = kNoLimit);
 
+// The three walks are classes whose function for a field depends on the field's type alone, so all messages share it: a
+// walk is a row of calls. Lambdas inside the functions for a message would be compiled once for each field of each
+// message, which was nine tenths of the codec.
+class FieldsWriter {
+ public:
+  explicit FieldsWriter(MsgpackWriter& out) : out_(out) {}
+
+  template <typename T>
+  void operator()(int number, T& field, std::size_t limit = kNoLimit) {
+    // visit() cannot be left in the middle: after an error the rest of the walk does nothing.
+    if (!status_.ok()) return;
+    out_.integer(number);
+    status_ = write_value(out_, field, limit);
+    if (!status_.ok()) status_ = status_.with_prefix(std::to_string(number));
+  }
+
+  Status take_status() { return std::move(status_); }
+
+ private:
+  MsgpackWriter& out_;
+  Status status_;
+};
+
 template <typename T>
 Status write_struct(MsgpackWriter& out, T& value) {
-  out.map(static_cast<std::size_t>(count_fields(value)));
-  Status status;
-  value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
-    // visit() cannot be left in the middle: after an error the rest of the walk does nothing.
-    if (!status.ok()) return;
-    out.integer(number);
-    status = write_value(out, field, limit);
-    if (!status.ok()) status = status.with_prefix(std::to_string(number));
-  });
-  return status;
+  out.map(static_cast<std::size_t>(std::popcount(fields_of(value))));
+  FieldsWriter writer(out);
+  value.visit(writer);
+  return writer.take_status();
 }
 
 // A message that is too long or no text is mended: better than a failure that is never reported.
@@ -169,52 +191,79 @@ Status write_body(MsgpackWriter& out, T& body) {
 template <typename T>
 Status read_value(MsgpackReader& in, T& value, std::size_t limit = kNoLimit);
 
-// The fields that come out of their order: each is looked for.
-template <typename T>
-Status read_unordered(MsgpackReader& in, T& value, std::size_t entries, uint64_t& seen) {
-  for (; entries > 0; --entries) {
-    ASSIGN_OR_RETURN(const uint64_t number, in.unsigned_integer());
-    // 64 bits of `seen`: kMaxMapEntries is 64 for the same reason. A shift by more would be undefined.
-    if (number >= 64 || (seen >> number & 1)) return invalid_argument("field {} is repeated or unknown", number);
-    Status status;
-    bool known = false;
-    value.visit([&](int field_number, auto& field, std::size_t limit = kNoLimit) {
-      if (static_cast<uint64_t>(field_number) != number) return;
-      known = true;
-      status = read_value(in, field, limit).with_prefix(std::to_string(number));
-    });
-    if (!known) return invalid_argument("field {} is unknown", number);
-    RETURN_IF_ERROR(status);
-    seen |= uint64_t{1} << number;
+// Reads the one field of that number.
+class FieldReader {
+ public:
+  FieldReader(MsgpackReader& in, uint64_t number) : in_(in), number_(number) {}
+
+  template <typename T>
+  void operator()(int number, T& field, std::size_t limit = kNoLimit) {
+    if (static_cast<uint64_t>(number) != number_) return;
+    status_ = read_value(in_, field, limit).with_prefix(std::to_string(number));
   }
-  return ok_status();
-}
+
+  Status take_status() { return std::move(status_); }
+
+ private:
+  MsgpackReader& in_;
+  uint64_t number_;
+  Status status_;
+};
+
+// Reads a struct's map: the walk takes the fields whose keys come in its order, finish() those that are left.
+class FieldsReader {
+ public:
+  explicit FieldsReader(MsgpackReader& in) : in_(in) {
+    const Result<std::size_t> entries = in.map(kMaxMapEntries);
+    if (entries.ok()) {
+      entries_ = *entries;
+    } else {
+      status_ = entries.status();
+    }
+  }
+
+  template <typename T>
+  void operator()(int number, T& field, std::size_t limit = kNoLimit) {
+    // At entries_ == 0 the next byte belongs to what follows the struct, so it must not be looked at as a key. A key
+    // that is not `number` is left for a later field or for finish().
+    if (!status_.ok() || entries_ == 0 || !in_.skip_small(static_cast<uint8_t>(number))) return;
+    --entries_;
+    seen_ |= uint64_t{1} << number;
+    status_ = read_value(in_, field, limit);
+    if (!status_.ok()) status_ = status_.with_prefix(std::to_string(number));
+  }
+
+  // `fields` has a bit for each of the struct's; `walk` visits them once more.
+  Status finish(uint64_t fields, FunctionRef<void(FieldReader&)> walk) {
+    RETURN_IF_ERROR(status_);
+    for (; entries_ > 0; --entries_) {
+      ASSIGN_OR_RETURN(const uint64_t number, in_.unsigned_integer());
+      // A shift by 64 or more would be undefined.
+      if (number >= 64 || (seen_ >> number & 1)) return invalid_argument("field {} is repeated or unknown", number);
+      if (!(fields >> number & 1)) return invalid_argument("field {} is unknown", number);
+      FieldReader reader(in_, number);
+      walk(reader);
+      RETURN_IF_ERROR(reader.take_status());
+      seen_ |= uint64_t{1} << number;
+    }
+    if (seen_ == fields) return ok_status();
+    return invalid_argument("field {} is missing", std::countr_zero(fields & ~seen_));
+  }
+
+ private:
+  MsgpackReader& in_;
+  std::size_t entries_ = 0;  // those not read yet
+  uint64_t seen_ = 0;        // a bit for each field read
+  Status status_;
+};
 
 // Every field exactly once, in any order: a struct's map from field number to value. Our own encode() writes them in
 // the order of visit(), so that one walk mostly reads them all.
 template <typename T>
 Status read_struct(MsgpackReader& in, T& value) {
-  ASSIGN_OR_RETURN(std::size_t entries, in.map(kMaxMapEntries));
-  uint64_t seen = 0;
-  Status status;
-  value.visit([&](int number, auto& field, std::size_t limit = kNoLimit) {
-    // At entries == 0 the next byte belongs to what follows the struct, so it must not be looked at as a key. A key
-    // that is not `number` is left for a later field or for read_unordered().
-    if (!status.ok() || entries == 0 || !in.skip_small(static_cast<uint8_t>(number))) return;
-    --entries;
-    CHECK(number >= 0 && number < 64);  // a bit of `seen`
-    seen |= uint64_t{1} << number;
-    status = read_value(in, field, limit);
-    if (!status.ok()) status = status.with_prefix(std::to_string(number));
-  });
-  RETURN_IF_ERROR(status);
-  // Each unknown or repeated key ends with an error there, so `seen` has a bit for each field that was read.
-  if (entries > 0) RETURN_IF_ERROR(read_unordered(in, value, entries, seen));
-  if (std::popcount(seen) == count_fields(value)) return ok_status();
-  value.visit([&](int number, auto&, std::size_t = kNoLimit) {
-    if (!(seen >> number & 1) && status.ok()) status = invalid_argument("field {} is missing", number);
-  });
-  return status;
+  FieldsReader fields(in);
+  value.visit(fields);
+  return fields.finish(fields_of(value), [&value](FieldReader& field) { value.visit(field); });
 }
 
 Status read_ids(MsgpackReader& in, std::vector<int32_t>& ids) {
