@@ -37,9 +37,27 @@ std::string_view status_code_name(StatusCode code) {
   return "unknown";
 }
 
+const std::string& Status::message() const {
+  static const std::string none;
+  return error_ ? error_->message : none;
+}
+
 std::string Status::to_string() const {
   if (ok()) return "ok";
-  return fmt::format("{}: {}", status_code_name(code_), message_);
+  return fmt::format("{}: {}", status_code_name(code()), message());
+}
+
+Status Status::with_prefix(std::string_view prefix) const {
+  if (ok()) return ok_status();
+  return Status(code(), fmt::format("{}: {}", prefix, message()));
+}
+
+Status::Error* Status::copy(const Error& error) { return new Error(error); }
+
+void Status::destroy(Error* error) { delete error; }
+
+Status format_error(StatusCode code, fmt::string_view format, fmt::format_args args) {
+  return Status(code, fmt::vformat(format, args));
 }
 
 void check_failed(const char* file, int line, std::string_view what) {

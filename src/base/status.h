@@ -36,42 +36,61 @@ enum class StatusCode : uint8_t {
 
 std::string_view status_code_name(StatusCode code);
 
+// One word: null is OK, and an error is allocated. Success, which nearly every call ends with, costs a comparison at
+// each place that passes it on; what an error takes is compiled once, in status.cc, and not at each of those places.
 class [[nodiscard]] Status {
  public:
   Status() = default;
-  Status(StatusCode code, std::string message) : code_(code), message_(std::move(message)) {}
+  Status(StatusCode code, std::string message) {
+    if (code != StatusCode::kOk) error_ = new Error{code, std::move(message)};
+  }
+  Status(const Status& other) : error_(other.error_ ? copy(*other.error_) : nullptr) {}
+  Status(Status&& other) noexcept : error_(std::exchange(other.error_, nullptr)) {}
+  Status& operator=(Status other) noexcept {
+    std::swap(error_, other.error_);
+    return *this;
+  }
+  ~Status() {
+    if (error_) destroy(error_);
+  }
 
-  bool ok() const { return code_ == StatusCode::kOk; }
-  StatusCode code() const { return code_; }
-  const std::string& message() const { return message_; }
+  bool ok() const { return error_ == nullptr; }
+  StatusCode code() const { return error_ ? error_->code : StatusCode::kOk; }
+  // Empty where it is OK.
+  const std::string& message() const;
 
   // "invalid_argument: max_tokens is -1; wanted ..." for logs.
   std::string to_string() const;
 
   // The same error with `prefix` + ": " before the message, to name the file or the field on the way up.
-  Status with_prefix(std::string_view prefix) const {
-    if (ok()) return *this;
-    return Status(code_, fmt::format("{}: {}", prefix, message_));
-  }
+  Status with_prefix(std::string_view prefix) const;
 
  private:
-  StatusCode code_ = StatusCode::kOk;
-  std::string message_;
+  struct Error {
+    StatusCode code;
+    std::string message;
+  };
+  static Error* copy(const Error& error);
+  static void destroy(Error* error);
+
+  Error* error_ = nullptr;
 };
 
 inline Status ok_status() { return Status(); }
 
+Status format_error(StatusCode code, fmt::string_view format, fmt::format_args args);
+
 template <typename... Args>
 Status error(StatusCode code, fmt::format_string<Args...> format, Args&&... args) {
-  return Status(code, fmt::format(format, std::forward<Args>(args)...));
+  return format_error(code, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 Status invalid_argument(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInvalidArgument, fmt::format(format, std::forward<Args>(args)...));
+  return format_error(StatusCode::kInvalidArgument, format, fmt::make_format_args(args...));
 }
 template <typename... Args>
 Status internal_error(fmt::format_string<Args...> format, Args&&... args) {
-  return Status(StatusCode::kInternal, fmt::format(format, std::forward<Args>(args)...));
+  return format_error(StatusCode::kInternal, format, fmt::make_format_args(args...));
 }
 
 [[noreturn]] void check_failed(const char* file, int line, std::string_view what);

@@ -46,6 +46,21 @@ TEST(Status, DefaultIsOk) {
   EXPECT_EQ(status.code(), StatusCode::kOk);
   EXPECT_EQ(status.to_string(), "ok");
   EXPECT_TRUE(status.with_prefix("never").ok());
+  EXPECT_EQ(status.message(), "");
+  EXPECT_EQ(Status(StatusCode::kOk, "an answer is no status").message(), "");
+}
+
+TEST(Status, IsCopiedMovedAndAssigned) {
+  Status status = fail_when(true), copy = status;
+  EXPECT_EQ(copy.to_string(), status.to_string());
+  const Status moved = std::move(status);
+  EXPECT_EQ(moved.to_string(), copy.to_string());
+  copy = *&copy;  // to itself
+  EXPECT_EQ(copy.message(), "x is 3; wanted 4");
+  copy = ok_status();
+  EXPECT_TRUE(copy.ok());
+  copy = moved;
+  EXPECT_EQ(copy.code(), StatusCode::kInvalidArgument);
 }
 
 TEST(Status, ErrorsHaveCodeAndMessage) {

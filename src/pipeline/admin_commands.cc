@@ -8,10 +8,8 @@
 namespace millrace {
 namespace {
 
-wire::AdminReply reply_of(uint64_t id, const std::string& stage, const Status& status,
-                          const wire::WeightsReply& weights = {}) {
-  return {.id = id, .stage = stage, .code = status.code(), .message = status.message(), .weights = weights};
-}
+// Without the stage, which add_reply() names.
+wire::AdminReply reply_of(const Status& status) { return {.code = status.code(), .message = status.message()}; }
 
 bool is_for(const PipelineCommand& command, const ReplicaView& view) {
   const auto& wanted = command.stages;
@@ -57,7 +55,9 @@ Status AdminCommands::check(const PipelineCommand& command) const {
 
 void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   const uint64_t number = next_++;
-  if (Status status = check(command); !status.ok()) return done({reply_of(number, kCoordinatorName, status)});
+  if (const Status status = check(command); !status.ok()) {
+    return done({{.id = number, .stage = kCoordinatorName, .code = status.code(), .message = status.message()}});
+  }
   command.timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs);
   Command& open = commands_[number];
   open.wanted = command;
@@ -82,7 +82,7 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
       awaited_.emplace(next_++, Asked{number, slot});
       ++open.missing;
     } else {
-      add_reply(open, slot, sent);
+      add_reply(open, slot, reply_of(sent));
     }
   }
   finish();  // where no replica could be asked
@@ -115,25 +115,26 @@ std::size_t AdminCommands::rank_of(const PipelineCommand& command, std::size_t s
                                                 [&](const ReplicaView& view) { return is_for(command, view); }));
 }
 
-void AdminCommands::add_reply(Command& command, std::size_t slot, const Status& status,
-                              const wire::WeightsReply& weights) {
-  const ReplicaView& view = members_.replicas()[slot];
-  CHECK(command.replies.emplace(slot, reply_of(0, view.name, status, weights)).second);
-  const bool lost = status.code() == StatusCode::kUnavailable && rank_of(command.wanted, slot) >= command.wanted.needed;
-  if (!command.wanted.ends_early || status.ok() || lost || !command.failure.ok()) return;
-  command.failure = status.with_prefix(view.name);
+void AdminCommands::add_reply(Command& command, std::size_t slot, wire::AdminReply reply) {
+  const std::string& name = members_.replicas()[slot].name;
+  reply.id = 0, reply.stage = name;
+  const bool lost = reply.code == StatusCode::kUnavailable && rank_of(command.wanted, slot) >= command.wanted.needed;
+  if (command.wanted.ends_early && reply.code != StatusCode::kOk && !lost && command.failure.ok()) {
+    command.failure = error(reply.code, "{}: {}", name, reply.message);
+  }
+  CHECK(command.replies.emplace(slot, std::move(reply)).second);
 }
 
 // A replica's one reply has come: the awaited one after it.
-AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights) {
+AdminCommands::AskedIt AdminCommands::settle(AskedIt asked, const wire::AdminReply& reply) {
   const auto [number, slot] = asked->second;
   Command& command = commands_.at(number);
-  add_reply(command, slot, status, weights);
+  add_reply(command, slot, reply);
   CHECK(command.missing > 0);
   --command.missing;
   const wire::AdminAction action = command.wanted.action;
   const bool flushed = action == wire::AdminAction::kFlushCache || action == wire::AdminAction::kSwitchWeights;
-  if (status.ok() && flushed) flushed_(slot, command.wanted, weights);
+  if (reply.code == StatusCode::kOk && flushed) flushed_(slot, command.wanted, reply.weights);
   return awaited_.erase(asked);
 }
 
@@ -143,7 +144,7 @@ void AdminCommands::on_reply(const wire::AdminReply& reply) {
     ++late_;
     return;
   }
-  settle(asked, Status(reply.code, reply.message), reply.weights);
+  settle(asked, reply);
   finish();
 }
 
@@ -151,7 +152,7 @@ void AdminCommands::on_reply(const wire::AdminReply& reply) {
 void AdminCommands::settle_if(const std::function<Status(const Asked& asked)>& status_of) {
   for (auto asked = awaited_.begin(); asked != awaited_.end();) {
     const Status status = status_of(asked->second);
-    asked = status.ok() ? std::next(asked) : settle(asked, status);
+    asked = status.ok() ? std::next(asked) : settle(asked, reply_of(status));
   }
   finish();
 }
@@ -160,7 +161,7 @@ void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
   const ReplicaView& view = members_.replicas()[slot];
   for (auto asked = awaited_.begin(); asked != awaited_.end();) {
     const bool gone = asked->second.slot == slot && is_gone_with(commands_.at(asked->second.command).wanted, view);
-    asked = gone ? settle(asked, ok_status()) : std::next(asked);
+    asked = gone ? settle(asked, {}) : std::next(asked);
   }
   settle_if([&](const Asked& asked) {
     if (asked.slot != slot) return ok_status();

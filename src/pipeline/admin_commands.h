@@ -95,10 +95,10 @@ class AdminCommands {
   bool any_ready(const PipelineCommand& command) const;
   std::size_t rank_of(const PipelineCommand& command, std::size_t slot) const;
   bool waits_for_standing(const Command& command) const;
-  void add_reply(Command& command, std::size_t slot, const Status& status, const wire::WeightsReply& weights = {});
+  void add_reply(Command& command, std::size_t slot, wire::AdminReply reply);
   bool is_frozen(const Command& command, const ReplicaView& view, int64_t now_ms) const;
   Status status_at(const Asked& asked, const std::set<uint64_t>& only_standing, int64_t now_ms) const;
-  AskedIt settle(AskedIt asked, const Status& status, const wire::WeightsReply& weights = {});
+  AskedIt settle(AskedIt asked, const wire::AdminReply& reply);
   void settle_if(const std::function<Status(const Asked& asked)>& status_of);
   void finish();
 

@@ -437,20 +437,20 @@ TEST_F(StageLoopEnds, AdminCommandsAreReplied) {
     const auto replies = coordinator_->all<wire::AdminReply>();
     EXPECT_EQ(replies.back().id, id);
     EXPECT_EQ(replies.back().stage, "mid");
-    return Status(replies.back().code, replies.back().message);
+    return replies.back();
   };
-  EXPECT_EQ(run_command(4, wire::AdminAction::kFlushCache).code(), StatusCode::kUnsupported);
+  EXPECT_EQ(run_command(4, wire::AdminAction::kFlushCache).code, StatusCode::kUnsupported);
   log_->admin = [](const wire::AdminRequest& command, Emit& emit) { emit.reply(command.id, std::string("3 pages")); };
-  const Status flushed = run_command(5, wire::AdminAction::kFlushCache);
-  EXPECT_TRUE(flushed.ok());
-  EXPECT_EQ(flushed.message(), "3 pages");
+  const wire::AdminReply flushed = run_command(5, wire::AdminAction::kFlushCache);
+  EXPECT_EQ(flushed.code, StatusCode::kOk);
+  EXPECT_EQ(flushed.message, "3 pages");
   log_->admin = [](const wire::AdminRequest&, Emit&) { throw std::runtime_error("no cache left"); };
-  const Status thrown = run_command(6, wire::AdminAction::kFlushCache);
-  EXPECT_EQ(thrown.code(), StatusCode::kInternal);
-  EXPECT_NE(thrown.message().find("no cache left"), std::string::npos);
+  const wire::AdminReply thrown = run_command(6, wire::AdminAction::kFlushCache);
+  EXPECT_EQ(thrown.code, StatusCode::kInternal);
+  EXPECT_NE(thrown.message.find("no cache left"), std::string::npos);
   log_->admin = nullptr;
-  EXPECT_EQ(run_command(7, wire::AdminAction::kStartProfile).code(),
-            StatusCode::kUnsupported);  // the process's, not ours
+  // The process's, not ours.
+  EXPECT_EQ(run_command(7, wire::AdminAction::kStartProfile).code, StatusCode::kUnsupported);
   EXPECT_EQ(coordinator_->all<wire::AdminReply>().size(), 4u);
   // A worker may reply later.
   log_->admin = [this](const wire::AdminRequest& command, Emit&) {
