@@ -2,8 +2,8 @@
 # static library millrace_NAME. Every *.cc below it is a source, except foo_test.cc, which becomes the ctest NAME.foo, and
 # what lies in testing/, which becomes the library millrace_NAME_testing that tests link. COLD: a streamed token
 # costs the folder some calls and no loop over a tensor, a vocabulary or a payload's bytes, so a release build compiles it
-# with -Og, which takes a quarter less time than -O2. A loop over an answer's values, such as an
-# embedding's, comes once.
+# with -Og, which takes a quarter less time than -O2. A loop over an answer's values, such as an embedding's, comes once;
+# files with longer ones get -O2 back (src/formats).
 #
 # The test files of a folder are linked into one program, NAME_tests. The ctest NAME.foo runs that program in a process
 # of its own with the suites of foo_test.cc selected; the suites are read from the file when CMake configures. A file
