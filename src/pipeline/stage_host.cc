@@ -153,16 +153,18 @@ void StageHost::start() {
   for (auto& stage : stages_) {
     threads_.emplace_back([this, stage = stage.get()] {
       stage->run();
-      ++ended_;
+      {
+        std::lock_guard lock(status_mutex_);
+        if (status_.ok()) status_ = stage->end_status();
+      }
+      ++ended_;  // behind it: where an end is seen, its reason is there
     });
   }
 }
 
 Status StageHost::status() const {
-  for (const auto& stage : stages_) {
-    if (!stage->end_status().ok()) return stage->end_status();
-  }
-  return ok_status();
+  std::lock_guard lock(status_mutex_);
+  return status_;
 }
 
 void StageHost::leave() {

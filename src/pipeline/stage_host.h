@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -38,7 +39,8 @@ class StageHost {
   ~StageHost();  // stop()
 
   void start();
-  // True once a stage has ended; `status()` is then why: OK after a Shutdown.
+  // True once a stage has ended; `status()` is then why: OK after a Shutdown. Any thread, also while other stages run
+  // or end.
   bool ended() const { return ended_.load() > 0; }
   Status status() const;
   void stop();
@@ -56,6 +58,8 @@ class StageHost {
   std::vector<loop::Relays> relays_;
   std::vector<std::unique_ptr<StageLoopStage>> stages_;
   std::vector<std::thread> threads_;
+  mutable std::mutex status_mutex_;
+  Status status_;                      // the first error that a stage ended with
   std::atomic<std::size_t> ended_{0};  // stages
 };
 
