@@ -50,7 +50,7 @@ bool set_limit(__rlimit_resource resource, rlim_t value) {
   return ::setrlimit(resource, &limit) == 0;
 }
 
-// As dup2(), which ThreadSanitizer replaces by one that allocates: of an address space limited far below what it maps.
+// The system call and not dup2(): ThreadSanitizer's dup2() allocates, which fails once RLIMIT_AS holds.
 bool put_at(int number, int file) { return ::syscall(SYS_dup3, file, number, 0) == number; }
 
 struct Start {

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Without the stage, which add_reply() names.
+// Without its id and its stage.
 wire::AdminReply reply_of(const Status& status) { return {.code = status.code(), .message = status.message()}; }
 
 bool is_for(const PipelineCommand& command, const ReplicaView& view) {
@@ -56,7 +56,9 @@ Status AdminCommands::check(const PipelineCommand& command) const {
 void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
   const uint64_t number = next_++;
   if (const Status status = check(command); !status.ok()) {
-    return done({{.id = number, .stage = kCoordinatorName, .code = status.code(), .message = status.message()}});
+    wire::AdminReply refusal = reply_of(status);
+    refusal.id = number, refusal.stage = kCoordinatorName;
+    return done({std::move(refusal)});
   }
   command.timeout_ms = std::clamp<int64_t>(command.timeout_ms, 0, kMaxCommandMs);
   Command& open = commands_[number];
@@ -161,7 +163,7 @@ void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
   const ReplicaView& view = members_.replicas()[slot];
   for (auto asked = awaited_.begin(); asked != awaited_.end();) {
     const bool gone = asked->second.slot == slot && is_gone_with(commands_.at(asked->second.command).wanted, view);
-    asked = gone ? settle(asked, {}) : std::next(asked);
+    asked = gone ? settle(asked, reply_of(ok_status())) : std::next(asked);
   }
   settle_if([&](const Asked& asked) {
     if (asked.slot != slot) return ok_status();

@@ -157,7 +157,7 @@ void StageHost::start() {
         std::lock_guard lock(status_mutex_);
         if (status_.ok()) status_ = stage->end_status();
       }
-      ++ended_;  // behind it: where an end is seen, its reason is there
+      ++ended_;  // last: ended() is true only when status() has the reason
     });
   }
 }
