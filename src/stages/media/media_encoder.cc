@@ -81,7 +81,7 @@ std::optional<MediaEncoder::Encoded> MediaEncoder::encode(ReqId id, std::vector<
     // drop() undoes what start() has done for the pictures before the refused one, and needs the entry for it.
     waiting_.insert_or_assign(id, std::move(waiting));
     drop(id);
-    return Encoded(status);
+    return status;
   }
   if (waiting.missing == 0) return Encoded(make_input(waiting));
   waiting_.insert_or_assign(id, std::move(waiting));
