@@ -355,10 +355,14 @@ TEST_F(GenerateTest, InfoPagesAndMetrics) {
   engine_.state.stages = {stage, {.stage = "detokenizer", .state = wire::StageState::kReady}};
   const Json server = get("/server_info").json();
   EXPECT_EQ(server["max_total_num_tokens"], 160);
+  EXPECT_EQ(server["max_req_input_len"], 63);
   EXPECT_EQ(server["version"], "test");
   EXPECT_EQ(server["status"], "ready");
   EXPECT_EQ(server["internal_states"][0]["free_tokens"], 64);
   EXPECT_EQ(get("/get_server_info").json(), server);
+  engine_.state.stages[0].pages_total = 2;  // less than the context
+  EXPECT_EQ(get("/server_info").json()["max_req_input_len"], 32);
+  engine_.state.stages[0].pages_total = 10;
   const Json model = get("/get_model_info").json();
   EXPECT_EQ(model["weight_version"], "1");
   EXPECT_EQ(model["is_generation"], true);

@@ -2,6 +2,8 @@
 // and /metrics.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "api/fields.h"
 #include "api/routes.h"
 #include "api/samples.h"
@@ -36,10 +38,12 @@ void server_info(ApiContext& context, const http::ResponderPtr& responder) {
   const ModelFacts& model = context.engine.model();
   const Health health = context.engine.health();
   std::string states;
-  int64_t tokens = 0, page_size = 0;
+  int64_t tokens = 0, page_size = 0, longest_prompt = model.context_length - 1;
   for (const wire::StageStatus& stage : health.stages) {
     if (!is_scheduler(stage)) continue;
-    tokens += int64_t{stage.pages_total} * stage.page_size;
+    const int64_t capacity = int64_t{stage.pages_total} * stage.page_size;
+    tokens += capacity;
+    if (capacity > 0) longest_prompt = std::min(longest_prompt, capacity);
     page_size = stage.page_size;
     if (!states.empty()) states += ',';
     append_state(states, stage);
@@ -54,7 +58,7 @@ void server_info(ApiContext& context, const http::ResponderPtr& responder) {
   fmt::format_to(std::back_inserter(out),
                  ",\"context_length\":{},\"max_req_input_len\":{},\"max_total_num_tokens\":{},\"page_size\":{},"
                  "\"options\":{},\"internal_states\":[{}]}}",
-                 model.context_length, model.context_length - 1, tokens, page_size, context.options_json, states);
+                 model.context_length, longest_prompt, tokens, page_size, context.options_json, states);
   responder->send({.body = std::move(out)});
 }
 

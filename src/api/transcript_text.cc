@@ -25,15 +25,18 @@ Status check_transcript_end(const ChoiceState& choice, int64_t context_length, s
   RETURN_IF_ERROR(check_not_aborted(choice, "transcript"));
   if (choice.finish->reason != wire::FinishReason::kLength) return ok_status();
   const wire::Usage& usage = choice.usage;
-  if (limit && int64_t{usage.prompt_tokens} + usage.completion_tokens < context_length) {
+  const bool in_context = int64_t{usage.prompt_tokens} + usage.completion_tokens < context_length;
+  // Fewer than the limit, within the context: the KV memory ended it.
+  if (limit && in_context && usage.completion_tokens >= *limit) {
     return internal_error("the transcript has more than {} tokens, the limit for audio of this length", *limit);
   }
   // The words by which error.h finds that it is the context.
   return error(
       StatusCode::kTooLarge,
       "This model's maximum context length is {} tokens. However, the prompt has {} tokens, and its transcript "
-      "does not end within the others. Send shorter audio{}.",
-      context_length, usage.prompt_tokens, limit ? "" : ", or max_tokens for the text up to there");
+      "does not end within {}. Send shorter audio{}.",
+      context_length, usage.prompt_tokens, in_context ? "the KV cache" : "the others",
+      limit ? "" : ", or max_tokens for the text up to there");
 }
 
 }  // namespace millrace::api

@@ -17,8 +17,7 @@ AdmissionControl::Outcome AdmissionControl::admit(bool in_flight) {
   int64_t reserved = growth_of_running();
   requests_.waiting().offer([&](Sequence& sequence) { return try_admit(sequence, reserved); },
                             [this](Sequence& sequence) { look_up(sequence); });
-  outcome.refused = refused_;
-  if (refused_ != nullptr && preempt_for(*refused_, in_flight, outcome)) outcome.refused = nullptr;
+  outcome.refused = refused_ != nullptr && !preempt_for(*refused_, in_flight, outcome);
   return outcome;
 }
 

@@ -27,8 +27,7 @@ class AdmissionControl {
       : options_(options), model_(model), memory_(memory), requests_(requests), ratio_(ratio), counters_(counters) {}
 
   struct Outcome {
-    // The first that did not fit and waits on; nullptr: none.
-    Sequence* refused = nullptr;
+    bool refused = false;  // one did not fit and waits on
     // It would fit in the place of others that a batch in flight names: plan nothing until that one is settled.
     bool hold_back = false;
   };

@@ -22,10 +22,10 @@ BatchPlanner::BatchPlanner(const SchedulerOptions& options, const RunnerFacts& m
       ratio_(options.conservativeness),
       admission_(options, model, memory, requests, ratio_, counters) {}
 
-BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
+BatchPlan BatchPlanner::plan(const WorkInFlight& work) {
   trace::Span span("plan", "scheduler");
   BatchPlan plan;
-  const DecodePages pages = allocate_for_decodes(work, out);
+  const DecodePages pages = allocate_for_decodes(work);
   if (pages == DecodePages::kWaitForSettle) {
     ++counters_.bubbles;
     return plan;
@@ -34,9 +34,9 @@ BatchPlan BatchPlanner::plan(const WorkInFlight& work, Deltas& out) {
   if (pages == DecodePages::kReady) {
     const auto [refused, hold_back] = admission_.admit(work.any);
     hold_back_ = hold_back;
-    // Nothing runs, nothing keeps pages, and it does not fit: it grew, was retracted, and no longer fits even alone.
-    const bool idle = requests_.running_count() == 0 && !work.any && !memory_.transferring();
-    if (refused != nullptr && idle) end_too_long(*refused, out);
+    // One that is refused while nothing runs and nothing keeps pages would wait for ever; but each fits in the pool
+    // alone.
+    CHECK(!refused || requests_.running_count() > 0 || work.any || memory_.transferring());
   }
   if (hold_back_) return plan;
 

@@ -50,15 +50,12 @@ struct WorkInFlight {
 
 class BatchPlanner {
  public:
-  using Deltas = Requests::Deltas;
-
   // What is passed outlives it.
   BatchPlanner(const SchedulerOptions& options, const RunnerFacts& model, SequenceMemory& memory, Requests& requests,
                const StepCost& cost, SchedulerFacts& counters);
 
-  // Empty: there is nothing to compute, or not before the batch in flight was settled. Requests that no longer fit the
-  // pool even alone end here.
-  BatchPlan plan(const WorkInFlight& work, Deltas& out);
+  // Empty: there is nothing to compute, or not before the batch in flight was settled.
+  BatchPlan plan(const WorkInFlight& work);
 
   // Admission starts from its careful estimate again.
   void reset_estimate() { ratio_.reset(); }
@@ -74,11 +71,10 @@ class BatchPlanner {
 
   // ---- retraction.cc ----
   enum class DecodePages { kReady, kRetracted, kWaitForSettle };
-  DecodePages allocate_for_decodes(const WorkInFlight& work, Deltas& out);
+  DecodePages allocate_for_decodes(const WorkInFlight& work);
   int32_t pages_lacking(const WorkInFlight& work) const;
   void update_ratio(const WorkInFlight& work, bool retracted);
   Sequence& retraction_victim() const;
-  void end_too_long(Sequence& sequence, Deltas& out);
 
   const SchedulerOptions& options_;
   const RunnerFacts& model_;

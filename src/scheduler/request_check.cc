@@ -12,13 +12,12 @@ Status check_prompt(const wire::TokenizedRequest& request, const RunnerFacts& mo
   const auto length = static_cast<int64_t>(request.prompt.size());
   if (length == 0) return invalid_argument("the prompt has 0 tokens; wanted at least 1");
   if (length >= model.context_length) {
-    return invalid_argument("the prompt has {} tokens; wanted at most {}, because the context holds {} tokens", length,
-                            model.context_length - 1, model.context_length);
-  }
-  const int64_t pages = (length + model.page_size - 1) / model.page_size;
-  if (pages > model.page_count) {
-    return invalid_argument("the prompt needs {} KV pages of {} tokens; the pool has {}", pages, model.page_size,
-                            model.page_count);
+    const int64_t slots = int64_t{model.page_count} * model.page_size;
+    // The words by which api/error.h finds that it is the context.
+    return error(StatusCode::kTooLarge,
+                 "This model's maximum context length is {} tokens. However, the prompt has {} tokens.{}",
+                 model.context_length, length,
+                 slots < model.context_length ? fmt::format(" The KV cache holds {} tokens.", slots) : "");
   }
   for (std::size_t i = 0; i < request.prompt.size(); ++i) {
     if (request.prompt[i] >= 0 && request.prompt[i] < model.vocab_size) continue;
@@ -27,16 +26,17 @@ Status check_prompt(const wire::TokenizedRequest& request, const RunnerFacts& mo
   return ok_status();
 }
 
-Status check_lengths(const wire::TokenizedRequest& request) {
+Status check_lengths(const wire::TokenizedRequest& request, const RunnerFacts& model) {
   const wire::SamplingParams& sampling = request.sampling;
   if (sampling.max_tokens < 0) {
     return invalid_argument("max_tokens is {}; wanted an integer >= 0", sampling.max_tokens);
   }
-  if (sampling.min_tokens < 0 || sampling.min_tokens > sampling.max_tokens) {
-    return invalid_argument("min_tokens is {}; wanted 0..{}, because at most {} tokens can be generated",
-                            sampling.min_tokens, sampling.max_tokens, sampling.max_tokens);
-  }
   const auto length = static_cast<int32_t>(request.prompt.size());
+  const int32_t most = std::min(sampling.max_tokens, model.context_length - length);
+  if (sampling.min_tokens < 0 || sampling.min_tokens > most) {
+    return invalid_argument("min_tokens is {}; wanted 0..{}, because at most {} tokens can be generated",
+                            sampling.min_tokens, most, most);
+  }
   if (sampling.prompt_logprobs_from < -1 || sampling.prompt_logprobs_from > length) {
     return invalid_argument("prompt_logprobs_from is {}; wanted -1..{}, because the prompt has {} tokens",
                             sampling.prompt_logprobs_from, length, length);
@@ -122,7 +122,7 @@ Status check_ids(const wire::SamplingParams& sampling, const RunnerFacts& model)
 
 Status check_request(const wire::TokenizedRequest& request, const PreparedParts& prepared, const RunnerFacts& model) {
   RETURN_IF_ERROR(check_prompt(request, model));
-  RETURN_IF_ERROR(check_lengths(request));
+  RETURN_IF_ERROR(check_lengths(request, model));
   RETURN_IF_ERROR(check_media(request, prepared.input.get(), model));
   RETURN_IF_ERROR(check_row_state(prepared.row_state != nullptr, model));
   RETURN_IF_ERROR(check_capture(prepared.capture.get(), request.prompt.size(), model));

@@ -14,8 +14,8 @@ namespace millrace {
 // compute.
 inline constexpr int64_t kMaxPromptLogprobs = int64_t{3} << 19;
 
-// kInvalidArgument names the field, the value seen and the values wanted.
-// `prepared`: what was made of the request.
+// kInvalidArgument names the field, the value seen and the values wanted; kTooLarge: the prompt fills the context.
+// `prepared`: what was made of the request. `model`: its context is one token more than the pool's slots at most.
 Status check_request(const wire::TokenizedRequest& request, const PreparedParts& prepared, const RunnerFacts& model);
 
 }  // namespace millrace

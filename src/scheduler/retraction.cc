@@ -1,15 +1,13 @@
 // Pages for decodes, and what happens when there are none: retraction.
 #include <algorithm>
 
-#include "base/log.h"
 #include "scheduler/plan.h"
-#include "scheduler/stop.h"
 
 namespace millrace {
 
 // Each decode needs KV memory for one more token. Where cached pages do not suffice, requests are retracted; but not
 // while a batch is in flight: it may end some, and no sequence can be taken out of it.
-BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight& work, Deltas& out) {
+BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight& work) {
   if (hold_back_ && work.any) return DecodePages::kWaitForSettle;
   hold_back_ = false;
   bool retracted = false;
@@ -18,8 +16,7 @@ BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight&
     if (requests_.running_count() == 1) {
       if (memory_.revoke_leases()) continue;
       if (memory_.transferring()) return DecodePages::kWaitForSettle;
-      end_too_long(*requests_.running().front(), out);
-      break;
+      break;  // CHECK() below: the context is no longer than the pool
     }
     requests_.retract(retraction_victim());
     retracted = true;
@@ -63,14 +60,6 @@ Sequence& BatchPlanner::retraction_victim() const {
     if (a->length() != b->length()) return a->length() > b->length();
     return a->arrival > b->arrival;
   });
-}
-
-// Not kResourceExhausted: to try again later would be in vain.
-void BatchPlanner::end_too_long(Sequence& sequence, Deltas& out) {
-  const Status status = error(
-      StatusCode::kTooLarge, "the request has {} tokens and needs {} KV pages of {} tokens to go on; the pool has {}",
-      sequence.length(), memory_.pages_for(sequence.length()), memory_.page_size(), model_.page_count);
-  requests_.end(sequence, error_finish(status), out);
 }
 
 }  // namespace millrace

@@ -34,6 +34,10 @@ Scheduler::Scheduler(SchedulerOptions options, Runner& runner)
   CHECK(validate(options_).ok());
   CHECK(model_.vocab_size > 0 && model_.context_length > 0);
   CHECK(model_.depth >= 1 && model_.depth <= kMaxDepth);
+  // A request's last token takes no slot of the pool. With a context of one token more than its slots, each request
+  // ends before it lacks pages while it runs alone.
+  const int64_t slots = int64_t{model_.page_count} * model_.page_size;
+  model_.context_length = static_cast<int32_t>(std::min(slots + 1, int64_t{model_.context_length}));
   if (model_.weight_version != 0) memory_.set_weight_version(model_.weight_version);
 }
 
@@ -140,7 +144,7 @@ void Scheduler::plan_batches(int& wait_ms, Deltas& out) {
       wait_ms = std::min(wait_ms, early_ms);
       break;
     }
-    BatchPlan next = planner_.plan(in_flight_.work(), out);
+    BatchPlan next = planner_.plan(in_flight_.work());
     transfers_.add_to(next.batch);
     if ((next.empty() && !transfers_.waits_for_loads()) || !submit(std::move(next), out)) break;
     check_kv_epoch();

@@ -31,10 +31,12 @@ TEST(Receive, WhatCanNeverRunIsRejectedWithBothNumbers) {
   h.receive(Harness::request(1, {}, 5));
   EXPECT_EQ(rejection(h, 1, StatusCode::kInvalidArgument), "the prompt has 0 tokens; wanted at least 1");
   h.receive(Harness::request(2, prompt(64), 5));
-  EXPECT_EQ(rejection(h, 2, StatusCode::kInvalidArgument),
-            "the prompt has 64 tokens; wanted at most 63, because the context holds 64 tokens");
+  EXPECT_EQ(
+      rejection(h, 2, StatusCode::kTooLarge),
+      "This model's maximum context length is 49 tokens. However, the prompt has 64 tokens. The KV cache holds 48 "
+      "tokens.");
   h.receive(Harness::request(3, prompt(49), 5));
-  EXPECT_EQ(rejection(h, 3, StatusCode::kInvalidArgument), "the prompt needs 4 KV pages of 16 tokens; the pool has 3");
+  EXPECT_EQ(h.outcomes.at(3).finish->code, StatusCode::kTooLarge);
   h.receive(Harness::request(4, {1, 1000, 2}, 5));
   EXPECT_EQ(rejection(h, 4, StatusCode::kInvalidArgument), "prompt token 1 is 1000; wanted 0..999");
   h.receive(Harness::request(5, {-1}, 5));
@@ -48,6 +50,9 @@ TEST(Receive, WhatCanNeverRunIsRejectedWithBothNumbers) {
 
 TEST(Receive, TheLargestPromptsThatFitAreServed) {
   Harness h({1000, 64, 16, 4}, {}, endless());
+  h.receive(Harness::request(2, prompt(64), 5));
+  EXPECT_EQ(rejection(h, 2, StatusCode::kTooLarge),
+            "This model's maximum context length is 64 tokens. However, the prompt has 64 tokens.");
   h.receive(Harness::request(1, prompt(63), 5));
   h.run();
   EXPECT_EQ(h.outcomes.at(1).tokens.size(), 1u);  // the context is full
@@ -287,15 +292,13 @@ TEST(Retraction, TheLeastAdvancedGoesBackAndKeepsItsTokens) {
   }
 }
 
-TEST(Retraction, TheLastSurvivorThatDoesNotFitEndsWithAClearError) {
+TEST(Retraction, OneThatFillsThePoolAloneEndsAsAtTheEndOfTheContext) {
   Harness h({1000, 256, 16, 3}, {}, endless());
   h.receive(Harness::request(1, prompt(20), 200));
   h.run();
   const auto& outcome = h.outcomes.at(1);
   EXPECT_EQ(outcome.tokens.size(), 29u);  // 48 slots hold 20 + 28 tokens; the 29th was sampled from them
-  EXPECT_EQ(outcome.finish->code, StatusCode::kTooLarge);
-  EXPECT_EQ(outcome.finish->message,
-            "the request has 49 tokens and needs 4 KV pages of 16 tokens to go on; the pool has 3");
+  EXPECT_EQ(outcome.finish->reason, wire::FinishReason::kLength);
   h.receive(Harness::request(2, prompt(20, 77), 3));
   h.run();
   EXPECT_EQ(h.outcomes.at(2).tokens.size(), 3u);

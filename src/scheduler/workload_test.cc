@@ -37,7 +37,7 @@ TEST(Workload, EveryRequestEndsOnceWithThePredictedText) {
                                                                 {"stopped", n.stopped, 500},
                                                                 {"length", n.lengths, 500},
                                                                 {"aborted", n.aborted, 100},
-                                                                {"too long", n.too_long, 20},
+                                                                {"at the end of the pool", n.pool_ends, 100},
                                                                 {"rejected", n.rejected, 100},
                                                                 {"dropped for a better one", n.dropped, 20},
                                                                 {"deadlines", n.deadlines, 100},

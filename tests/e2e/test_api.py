@@ -178,6 +178,28 @@ def test_context_length_says_both_numbers(server):
     assert error["n_ctx"] == limit and error["n_prompt_tokens"] > limit
 
 
+def test_a_text_that_fills_the_kv_cache_ends_as_at_the_end_of_the_context():
+    with Server("--kv-gib", "0.001") as server:
+        info = server.get("/server_info")[2]
+        slots = info["max_req_input_len"]
+        assert slots == info["max_total_num_tokens"] < info["context_length"] / 2
+        whole = server.post(CHAT, {"messages": STORY, "ignore_eos": True})[2]
+        # The last token takes no slot.
+        assert (whole["usage"]["total_tokens"], whole["choices"][0]["finish_reason"]) == (slots + 1, "length")
+        # Two that outgrow it together: each still ends there.
+        pair = server.post(CHAT, {"messages": STORY, "ignore_eos": True, "n": 2, "seed": 1})[2]
+        assert [choice["finish_reason"] for choice in pair["choices"]] == ["length", "length"]
+        assert pair["usage"]["completion_tokens"] == 2 * whole["usage"]["completion_tokens"]
+        longest = server.post("/v1/completions", {"prompt": [5] * slots, "max_tokens": 8, "ignore_eos": True})[2]
+        assert (longest["usage"]["completion_tokens"], longest["choices"][0]["finish_reason"]) == (1, "length")
+        status, _, body = server.post("/v1/completions", {"prompt": [5] * (slots + 1), "max_tokens": 8})
+        error = body["error"]
+        assert (status, error["code"], error["n_ctx"], error["n_prompt_tokens"]) == (400, "context_length_exceeded", slots + 1, slots + 1), body
+        assert f"The KV cache holds {slots} tokens" in error["message"]
+        status, _, body = server.post("/v1/completions", {"prompt": [5] * (slots - 8), "max_tokens": 32, "min_tokens": 10})
+        assert status == 400 and "min_tokens is 10; wanted 0..9" in body["error"]["message"], body
+
+
 def test_a_template_over_its_limits_is_no_context_that_is_exceeded(tmp_path):
     """Agents cut their history and try again where the context is exceeded, which would not end here."""
     for file in DEMO.iterdir():

@@ -19,9 +19,9 @@ namespace millrace::testing {
 struct WorldCounts {
   uint64_t retractions = 0, preempted = 0, deferred = 0, cached_tokens = 0, host_tokens = 0, wasted_rows = 0,
            bubbles = 0, full_depth = 0;
-  uint64_t stopped = 0, lengths = 0, aborted = 0, too_long = 0, rejected = 0, dropped = 0, deadlines = 0, conflicts = 0,
-           faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0, kv_losses = 0, lost = 0,
-           forced = 0;
+  uint64_t stopped = 0, lengths = 0, pool_ends = 0, aborted = 0, rejected = 0, dropped = 0, deadlines = 0,
+           conflicts = 0, faults = 0, new_weights = 0, old_weights = 0, scored = 0, came_again = 0, kv_losses = 0,
+           lost = 0, forced = 0;
 };
 
 // The runner of a world.
@@ -263,7 +263,7 @@ class World {
     if (version == 0) return;
     ++(version == 2 ? counts.new_weights : counts.old_weights);
 
-    const Expected expected = predict(request, model_, version, facts_.context_length);
+    const Expected expected = predict(request, model_, version, context_length());
     expect_prefix(outcome.tokens, expected.tokens);
     expect_prefix(outcome.logprobs, expected.logprobs);
     expect_prefix(outcome.prompt_logprobs, expected.prompt_logprobs);
@@ -278,6 +278,7 @@ class World {
     ASSERT_EQ(outcome.prompt_logprobs.size(), expected.prompt_logprobs.size());
     counts.scored += expected.prompt_logprobs.size();
     ++(expected.finish.matched_token ? counts.stopped : counts.lengths);
+    counts.pool_ends += std::ssize(request.prompt) + std::ssize(outcome.tokens) > pool_tokens();
   }
 
   template <typename T>
@@ -286,15 +287,14 @@ class World {
     ASSERT_TRUE(std::equal(part.begin(), part.end(), whole.begin(), same<T>));
   }
 
+  int32_t pool_tokens() const { return facts_.page_count * facts_.page_size; }
+  // A request's last token needs no slot.
+  int32_t context_length() const { return std::min(facts_.context_length, pool_tokens() + 1); }
+
   // Errors must be true: what they say really is so.
   void judge_error(const Life& life, const Outcome& outcome, WorldCounts& counts) const {
     const wire::TokenizedRequest& request = life.request;
-    const auto pool_tokens = static_cast<std::size_t>(facts_.page_count) * static_cast<std::size_t>(facts_.page_size);
     switch (outcome.finish->code) {
-      case StatusCode::kTooLarge:
-        ++counts.too_long;
-        ASSERT_GT(request.prompt.size() + outcome.tokens.size(), pool_tokens);
-        break;
       case StatusCode::kResourceExhausted:
         ++counts.rejected;
         ASSERT_LT(options_.max_queued_requests, 1000);
@@ -323,10 +323,13 @@ class World {
         break;
       default:
         ++counts.rejected;
-        ASSERT_EQ(outcome.finish->code, StatusCode::kInvalidArgument);
         ASSERT_FALSE(outcome.accepted);
-        ASSERT_TRUE(request.prompt.size() > pool_tokens ||
-                    request.prompt.size() >= static_cast<std::size_t>(facts_.context_length));
+        if (std::ssize(request.prompt) < context_length()) {
+          ASSERT_EQ(outcome.finish->code, StatusCode::kInvalidArgument);
+          ASSERT_GT(std::ssize(request.prompt) + request.sampling.min_tokens, context_length());
+          break;
+        }
+        ASSERT_EQ(outcome.finish->code, StatusCode::kTooLarge);
     }
   }
 

@@ -29,8 +29,10 @@ Result<int32_t> choose_page_count(const ModelConfig& config, const ModelOptions&
   int64_t pages = page_count_for(config, all, options.page_size, bytes, dtype);
   if (options.kv_gib <= 0) pages = std::min(pages, pages_each * options.max_running_requests);
   if (pages < pages_each) {
-    LOG_WARNING("KV memory holds {} tokens, less than the context of {}: longer requests will be refused",
-                pages * options.page_size, context);
+    LOG_WARNING(
+        "KV memory holds {} tokens, less than the context of {}: requests end there, and longer prompts are refused "
+        "(--kv-gib)",
+        pages * options.page_size, context);
   }
   if (pages < 1) {
     // A share of what is free now may be more at the next start.
