@@ -105,9 +105,10 @@ TEST_F(RealtimeTranscriptsTest, OneThatFailsCostsTheTranscriptAlone) {
   // So does one without an end.
   commit(*session);
   wait_submitted(2);
-  EXPECT_GT(engine_.request(1).max_tokens.value_or(0), 64);
+  const int32_t limit = engine_.request(1).max_tokens.value_or(0);
+  EXPECT_GT(limit, 64);
   engine_.accept(1);
-  engine_.end(1, {.reason = wire::FinishReason::kLength}, 9, "la la la");
+  engine_.end(1, {.reason = wire::FinishReason::kLength}, limit, "la la la");
   session->expect(named("delta"));
   EXPECT_NE(session->expect(named("failed"))["error"]["message"].get<std::string>().find("more than"),
             std::string::npos);
@@ -130,7 +131,14 @@ TEST_F(RealtimeTranscriptsTest, AnAbortAndTheEndOfTheContextAreNamed) {
   engine_.end(1, {.reason = wire::FinishReason::kLength}, 4091);
   const Json error = session->expect(named("failed"))["error"];
   EXPECT_EQ(error["code"], "context_length_exceeded");
-  EXPECT_TRUE(error["message"].get<std::string>().ends_with("Send shorter audio.")) << error;
+  EXPECT_TRUE(error["message"].get<std::string>().ends_with("the others. Send shorter audio.")) << error;
+  // Below its limit, within the context.
+  commit(*session);
+  wait_submitted(3);
+  engine_.accept(2);
+  engine_.end(2, {.reason = wire::FinishReason::kLength}, 9);
+  const std::string message = session->expect(named("failed"))["error"]["message"];
+  EXPECT_TRUE(message.ends_with("does not end within the KV cache. Send shorter audio.")) << message;
 }
 
 TEST_F(RealtimeTranscriptsTest, WhatIsNotServedIsRefusedByName) {
