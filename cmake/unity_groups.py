@@ -4,11 +4,11 @@
 Usage: unity_groups.py FILE...   (cmake/unity.cmake calls it)
 
 Files of one unit see each other's namespace-scope names, the anonymous namespace's included. Two files share a group only
-if no name that one of them defines at namespace scope occurs in the other or in a project header that the other includes.
-So a group can neither redefine a name nor change which function a call finds. The name of a function may occur in the
-other as that of a member, a parameter or a local variable, which hides it: never in a call that could find the function,
-nor where a header declares the name at namespace scope. This project's style puts namespace-scope declarations, and
-nothing else of that kind, at the start of a line; a name that this misses is a compile error.
+if no name that one of them defines at namespace scope is also the other's, or a project header's that the other includes.
+So a group can neither redefine a name nor change which function a call finds: wherever else the name occurs in
+the other file it is that of a member, a parameter or a local variable, which hides the one at namespace scope. This
+project's style puts namespace-scope declarations, and nothing else of that kind, at the start of a line; a name that this
+misses is a compile error.
 
 A unit costs a second or two before its first line, for the headers and what they instantiate, so groups are large; files
 with the same heavy headers come together. The limits keep a unit below 1.5 GB of the compiler's memory.
@@ -19,13 +19,14 @@ import pathlib
 import re
 import sys
 
-MAX_FILES = 16
+MAX_FILES = 24
 MAX_LINES = 3200
 WORD = re.compile(r"[A-Za-z_]\w*")
 TYPE = re.compile(r"(?:struct|class|union|enum(?: class)?)\s+(?:\w+::)?(\w+)")
 USING = re.compile(r"using\s+(?:[\w:]+::)?(\w+)")
 # The first name of a line that a function, a variable or a constant can have; qualified: a member or of another namespace.
 DECLARED = re.compile(r"((?:\w+::)*)(~?\w+)\s*(?:[({=;\[]|$)")
+FURTHER = re.compile(r", (\w+) =")
 TEMPLATE = re.compile(r"^template\s*<.*?>\s*(?=$|[a-z])|^(?:inline|static|constexpr|extern|const)\s+")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 # Parsing and instantiating these takes seconds.
@@ -34,6 +35,7 @@ HEAVY = re.compile(r"^\s*#\s*include\s+<(CLI/|boost/|yaml-cpp/)", re.M)
 CALL = re.compile(r"(?<![\w.])(?<!->)(?<!::)([A-Za-z_]\w*)\s*\(")
 # A namespace that is opened inside `millrace`, and what qualifies a name: a namespace or a class.
 NAMESPACE = re.compile(r"^namespace millrace::(?:\w+::)*(\w+) \{", re.M)
+DIRECTIVE = re.compile(r"^using namespace (\w+);", re.M)
 QUALIFIER = re.compile(r"([A-Za-z_]\w*)\s*::")
 COMMENT_OR_TEXT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
 # A test macro at the start of a line defines a class named after its arguments.
@@ -42,6 +44,10 @@ TEST = re.compile(r"^(?:TEST|TEST_F|TEST_P|TYPED_TEST)\((\w+),\s*(\w+)")
 # What DECLARED may find that is no name of the file's own.
 KEYWORDS = {"namespace", "operator", "return", "static_assert", "TEST", "TEST_F", "TEST_P", "TYPED_TEST", "TYPED_TEST_SUITE",
             "INSTANTIATE_TEST_SUITE_P", "millrace"}
+
+# Functions of std that a call without std:: may find by its arguments.
+STD_BY_ARGUMENT = {"begin", "end", "size", "data", "swap", "get", "visit", "find", "count", "copy", "move", "fill", "equal", "sort", "min", "max",
+                   "next", "prev", "advance", "distance"}
 
 # Functions of std that a call with an argument of std finds beside a function of ours with that name, once a
 # file of the group includes the header; more of them are compile errors, and a line here.
@@ -59,7 +65,8 @@ def declared(line):
         if match:
             return {match.group(1)} - KEYWORDS
     match = DECLARED.search(line)
-    return {match.group(2)} - KEYWORDS if match and not match.group(1) else set()
+    further = set() if "(" in line else set(FURTHER.findall(line))  # "int a = 1, b = 2;"
+    return ({match.group(2)} | further) - KEYWORDS if match and not match.group(1) else set()
 
 
 def source_root(path):
@@ -102,16 +109,19 @@ class Source:
         code = COMMENT_OR_TEXT.sub(" ", text)
         self.words = set(WORD.findall(code))
         self.calls = set(CALL.findall(code))
-        for std_header, names in FOUND_IN_STD.items():
-            if re.search(rf"#\s*include\s+<{std_header}>", text):
-                self.words |= names
+        self.found_in_std = set().union(*(names for std_header, names in FOUND_IN_STD.items() if re.search(rf"#\s*include\s+<{std_header}>", text)))
         direct = included(path, text)
+        self.headers = all_included(direct)
         self.words |= set().union(*(WORD.findall(header(path)[0]) for path in direct))
         # What a header declares is the same entity in every file.
-        self.declared_in_headers = set().union(*(header(path)[1] for path in all_included(direct)))
+        self.declared_in_headers = set().union(*(header(path)[1] for path in self.headers))
         shared = {"fs"} | self.declared_in_headers
         self.qualifiers = set(QUALIFIER.findall(code))
-        self.namespaces = set(NAMESPACE.findall(code)).union(*(NAMESPACE.findall(header(path)[0]) for path in all_included(direct)))
+        self.namespaces = set(NAMESPACE.findall(code)).union(*(NAMESPACE.findall(header(path)[0]) for path in self.headers))
+        self.directives = {}  # "using namespace": to the names that the headers have for it
+        for space in DIRECTIVE.findall(code):
+            of_space = (path for path in self.headers if space in NAMESPACE.findall(header(path)[0]))
+            self.directives[space] = set().union(*(header(path)[1] for path in of_space))
         self.names = {}  # to the line that introduces it
         anonymous = False
         for line in code.splitlines():
@@ -129,18 +139,31 @@ class Source:
                 for name in declared(line) - (set() if anonymous else shared):
                     self.names[name] = line
 
+    def declared_outside(self, space):
+        """The names that this file uses and that it, or a header that does not open the namespace, declares."""
+        outside = (path for path in self.headers if space not in NAMESPACE.findall(header(path)[0]))
+        return self.words & set().union(self.names, *(header(path)[1] for path in outside))
+
     def disturbs(self, other):
         """Whether a name of this file means something else in the other."""
         if not other.qualifiers.isdisjoint(self.namespaces - other.namespaces):
             return True  # such as testing::Test, beside a file with millrace::testing
+        if not self.namespaces.isdisjoint(other.names):
+            return True  # such as a function load(), beside a file with millrace::load
+        for space, names in self.directives.items():
+            if space not in other.directives and not names.isdisjoint(other.declared_outside(space)):
+                return True
         for name, line in self.names.items():
             if line.startswith(("using ", "namespace ")) and other.names.get(name) == line:
                 continue  # the same alias in both
-            in_header = name in other.declared_in_headers
-            if re.search(rf"\b{name}\s*\(", line) and not line.lstrip().startswith("#"):  # a function
-                clash = name in other.names or name in other.calls or in_header and name in other.words
+            if line.startswith("#"):
+                clash = name in other.words
+            elif line.startswith("using ") and "=" not in line:
+                clash = name in other.names  # the header's own, so a file that qualifies it means the same
             else:
-                clash = in_header or name in other.words
+                in_header = name in other.declared_in_headers and (name in other.words or name not in self.declared_in_headers)
+                in_std = name in other.found_in_std or name in STD_BY_ARGUMENT and name in other.calls
+                clash = name in other.names or in_header or in_std
             if clash:
                 return True
         return False

@@ -6,6 +6,7 @@
 
 #include "api/live_view.h"
 #include "api/testing/api_harness.h"
+#include "http/testing/test_client.h"
 #include "stages/log_lines.h"
 
 namespace millrace::api::testing {

@@ -9,7 +9,7 @@
 namespace millrace::api {
 namespace {
 
-constexpr std::size_t kShownBytes = 64;
+constexpr std::size_t kShownNameBytes = 64;
 
 // A quoted string at the beginning of `text`, which keeps what is behind it. Browsers write %22 for a quote inside;
 // other clients write \".
@@ -70,7 +70,7 @@ Result<std::string> read_boundary(std::string_view content_type) {
   ASSIGN_OR_RETURN(const FieldValue field, split_field(content_type));
   if (!http::equals_ignore_case(field.value, "multipart/form-data")) {
     return error(StatusCode::kUnsupported, "the header Content-Type is '{}'; wanted multipart/form-data",
-                 content_type.substr(0, kShownBytes));
+                 content_type.substr(0, kShownNameBytes));
   }
   const std::string* boundary = find_member(field, "boundary");
   if (boundary == nullptr || boundary->empty() || boundary->size() > kMaxBoundaryBytes) {
@@ -124,7 +124,7 @@ Result<std::vector<FormPart>> read_form(std::string_view content_type, std::stri
     const std::size_t end = body.find(delimiter);
     if (end == std::string_view::npos) {
       return invalid_argument("part {} ('{}') is not ended by the boundary", parts.size(),
-                              part.name.substr(0, kShownBytes));
+                              part.name.substr(0, kShownNameBytes));
     }
     part.content = body.substr(0, end);
     body.remove_prefix(end + delimiter.size());

@@ -13,7 +13,7 @@ const jinja::Value* member(const jinja::Value& value, std::string_view name) {
 }
 
 // Of a string, or of the parts of a list that are texts.
-std::string text_of(const jinja::Value& content) {
+std::string content_text(const jinja::Value& content) {
   if (content.is_string()) return cut(content.as_text());
   std::string out;
   if (!content.is(jinja::Kind::kList)) return out;
@@ -34,7 +34,7 @@ std::string last_turn(const ChatValue& messages) {
     const jinja::Value* const role = member(*message, "role");
     const jinja::Value* const content = member(*message, "content");
     if (role != nullptr && role->is_string() && role->as_text() == "user" && content != nullptr) {
-      return text_of(*content);
+      return content_text(*content);
     }
   }
   return "";

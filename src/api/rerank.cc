@@ -32,7 +32,7 @@ SegmentPrompt prompt_of(const RerankFields& fields, const std::string& document)
 }
 
 // Query and instruction stand in the prompt of each document.
-Status check_prompt_volume(const RerankFields& fields) {
+Status check_pair_volume(const RerankFields& fields) {
   const std::size_t bytes = fields.query.size() + fields.instruction.size(), documents = fields.documents.size();
   if (bytes <= kMaxPromptVolumeBytes / documents) return ok_status();
   return invalid_argument(
@@ -112,7 +112,7 @@ Status rerank(ApiContext& context, const http::Request& request, const http::Res
   ASSIGN_OR_RETURN(std::string name, context.names.read(body));
   ASSIGN_OR_RETURN(RerankFields fields, read_rerank_fields(body, model, documents));
   fields.model = std::move(name);
-  RETURN_IF_ERROR(check_prompt_volume(fields));
+  RETURN_IF_ERROR(check_pair_volume(fields));
   RETURN_IF_ERROR(read_rank(request, fields.request));
   const RerankFacts& facts = *model.rerank;
   SamplingFields sampling;

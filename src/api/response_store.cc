@@ -12,14 +12,14 @@
 namespace millrace::api {
 namespace {
 
-std::size_t bytes_of(const StoredResponse& response) {
+std::size_t stored_bytes(const StoredResponse& response) {
   return sizeof(response) + response.id.size() + response.body.size() + response.input.size();
 }
 
 }  // namespace
 
 StoredResponse::~StoredResponse() {
-  if (counted) counted->total.fetch_sub(bytes_of(*this), std::memory_order_relaxed);
+  if (counted) counted->total.fetch_sub(stored_bytes(*this), std::memory_order_relaxed);
 }
 
 std::string_view text_of(Gone gone) {
@@ -57,12 +57,12 @@ StoredResponsePtr ResponseStore::make(uint64_t number, std::string id, std::stri
   response->id = std::move(id);
   response->body = std::move(body);
   response->input = std::move(input);
-  response->conversation_bytes = bytes_of(*response) + (before ? before->conversation_bytes : 0);
+  response->conversation_bytes = stored_bytes(*response) + (before ? before->conversation_bytes : 0);
   response->turn = before ? before->turn + 1 : 1;
   response->background = background;
   response->before = std::move(before);
   response->counted = counted_;
-  counted_->total.fetch_add(bytes_of(*response), std::memory_order_relaxed);
+  counted_->total.fetch_add(stored_bytes(*response), std::memory_order_relaxed);
   return response;
 }
 

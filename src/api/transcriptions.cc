@@ -20,7 +20,7 @@ namespace millrace::api {
 namespace {
 
 constexpr std::size_t kMaxFormFieldBytes = 16u << 10;  // of each field but the file
-constexpr std::size_t kShownBytes = 64;
+constexpr std::size_t kShownFieldBytes = 64;
 
 enum class Task : uint8_t { kTranscribe, kTranslate };
 
@@ -52,7 +52,7 @@ Status add_field(std::string name, const std::string& text, Form& form) {
     field.push_back(value_of(name, text));
     return ok_status();
   }
-  if (!field.is_null()) return invalid_argument("{} is there twice; wanted one", name.substr(0, kShownBytes));
+  if (!field.is_null()) return invalid_argument("{} is there twice; wanted one", name.substr(0, kShownFieldBytes));
   field = value_of(name, text);
   return ok_status();
 }
@@ -66,7 +66,7 @@ Status read_part(const FormPart& part, Task task, Form& form) {
     return ok_status();
   }
   if (part.content.size() > kMaxFormFieldBytes) {
-    return invalid_argument("{} has {} bytes; wanted at most {}", name.substr(0, kShownBytes), part.content.size(),
+    return invalid_argument("{} has {} bytes; wanted at most {}", name.substr(0, kShownFieldBytes), part.content.size(),
                             kMaxFormFieldBytes);
   }
   if (!is_utf8(name) || !is_utf8(part.content)) return invalid_argument("a field of the form is no UTF-8; wanted text");
@@ -82,7 +82,7 @@ Status read_part(const FormPart& part, Task task, Form& form) {
   if (!times) return add_field(name, text, form);
   if (text == "auto") return ok_status();
   return error(StatusCode::kUnsupported, "{} is '{}'; wanted none: the model answers with text alone",
-               name.substr(0, kShownBytes), text.substr(0, kShownBytes));
+               name.substr(0, kShownFieldBytes), text.substr(0, kShownFieldBytes));
 }
 
 Result<Form> read_upload(const http::Request& request, Task task) {
@@ -93,7 +93,7 @@ Result<Form> read_upload(const http::Request& request, Task task) {
   if (!form.has_file) return invalid_argument("file is missing; wanted an audio file");
   if (form.format != "json" && form.format != "text") {
     return error(StatusCode::kUnsupported, "response_format is '{}'; wanted json or text: the model knows no times",
-                 form.format.substr(0, kShownBytes));
+                 form.format.substr(0, kShownFieldBytes));
   }
   if (!form.fields.contains("temperature")) form.fields["temperature"] = 0;
   return form;

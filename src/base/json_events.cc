@@ -4,10 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json.h"
+
 namespace millrace {
 namespace {
-
-using Json = nlohmann::json;
 
 Status malformed(std::size_t position) {
   return invalid_argument("malformed JSON at byte {}; wanted one document in UTF-8", position);

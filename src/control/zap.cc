@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kQuestionFrames = 7;  // version, id, domain, address, identity, mechanism, the client's key
 constexpr std::size_t kMaxQuestionFrames = 32;
-constexpr std::size_t kMaxFrameBytes = 256;  // longer ones are cut, and so equal nothing
+constexpr std::size_t kMaxZapFrameBytes = 256;  // longer ones are cut, and so equal nothing
 
 // One message whole, however long: a REP socket answers only what it has read to its last frame.
 std::vector<std::string> receive_question(void* socket) {
@@ -25,7 +25,7 @@ std::vector<std::string> receive_question(void* socket) {
     more = zmq_msg_more(&frame);
     if (frames.size() >= kMaxQuestionFrames) continue;
     const std::string_view bytes(static_cast<const char*>(zmq_msg_data(&frame)), zmq_msg_size(&frame));
-    frames.emplace_back(bytes.substr(0, kMaxFrameBytes));
+    frames.emplace_back(bytes.substr(0, kMaxZapFrameBytes));
   }
   zmq_msg_close(&frame);
   return frames;

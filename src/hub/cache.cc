@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <random>
 
+#include "base/trimmed.h"
 #include "formats/mapped_file.h"
 #include "hub/reference.h"
 
@@ -37,11 +38,6 @@ std::optional<std::string> repository_of(const std::string& folder) {
 bool is_folder(const std::string& path) {
   struct stat info {};
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-std::string trimmed(std::string text) {
-  text.erase(text.find_last_not_of(" \r\n\t") + 1);
-  return text;
 }
 
 // In the folder of `path`, so that rename(2) stays in one file system. Random, as the process number would not keep the

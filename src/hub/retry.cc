@@ -6,14 +6,14 @@
 namespace millrace::hub {
 namespace {
 
-constexpr std::chrono::milliseconds kTick{50};  // how late a cancelled pause may end
+constexpr std::chrono::milliseconds kCancelTick{50};  // how late a cancelled pause may end
 
 bool pause_for(std::chrono::milliseconds time, const TransferControl& control) {
   const auto end = std::chrono::steady_clock::now() + time;
   while (!control.cancelled()) {
     const auto now = std::chrono::steady_clock::now();
     if (now >= end) return true;
-    std::this_thread::sleep_for(std::min(kTick, std::chrono::ceil<std::chrono::milliseconds>(end - now)));
+    std::this_thread::sleep_for(std::min(kCancelTick, std::chrono::ceil<std::chrono::milliseconds>(end - now)));
   }
   return false;
 }

@@ -104,7 +104,7 @@ bool read_self(MsgpackReader& in, Peer& self) {
   return true;
 }
 
-bool read_body(MsgpackReader& in, Register& out) {
+bool read_register(MsgpackReader& in, Register& out) {
   const auto fields = in.map(kMaxMapEntries);
   if (!fields.ok()) return false;
   for (std::size_t i = 0; i < *fields; ++i) {
@@ -135,7 +135,7 @@ std::optional<OtherVersionFrame> read_other_version(std::span<const char> frame)
   if (!in.skip_small(1)) return out;
   const Result<uint64_t> type = in.unsigned_integer();
   Register guess;
-  if (!type.ok() || !in.skip_small(2) || !read_body(in, guess)) return out;
+  if (!type.ok() || !in.skip_small(2) || !read_register(in, guess)) return out;
   out.stage = guess.self.stage;
   if (*type != kRegisterType || guess.self.stage.empty() || guess.reply_to.empty() || *version > UINT32_MAX) return out;
   guess.wire_version = static_cast<uint32_t>(*version);
