@@ -117,8 +117,9 @@ TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
   RelayOptions options;
   options.listen = kTransports;
   options.pool_bytes = kArenas * kArena;
-  // Half a gigabyte by messages, with a sanitizer on a busy core: a side that copies sends nothing meanwhile.
-  options.lease_ms = 2 * kPatienceMs;
+  // Half a gigabyte, much of it by messages, with a sanitizer or on a starved core: a put waits for all those before
+  // it, and a side that copies sends nothing meanwhile.
+  options.lease_ms = 10 * kPatienceMs;
   options.silent_ms = kPatienceMs;
   auto writer = make_ucx_relay_over(api, options), reader = make_ucx_relay_over(api, options);
   ASSERT_TRUE(writer.ok() && reader.ok());
@@ -129,7 +130,7 @@ TEST(UcxAccidents, MoreArenasThanAreMappedAtOnce) {
     ASSERT_TRUE(sent[i].ticket.ok()) << sent[i].ticket.status().to_string();
   }
   std::vector<Received> received;
-  for (const Sent& one : sent) received.push_back(receive(**reader, one));
+  for (const Sent& one : sent) received.push_back(receive(**reader, one, options.lease_ms));
   for (std::size_t i = 0; i < kArenas; ++i) {
     const Result<Parts> parts = received[i].outcome();
     ASSERT_TRUE(parts.ok()) << i << ": " << parts.status().to_string();
