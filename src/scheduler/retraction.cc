@@ -16,7 +16,7 @@ BatchPlanner::DecodePages BatchPlanner::allocate_for_decodes(const WorkInFlight&
     if (requests_.running_count() == 1) {
       if (memory_.revoke_leases()) continue;
       if (memory_.transferring()) return DecodePages::kWaitForSettle;
-      break;  // CHECK() below: the context is no longer than the pool
+      break;  // grow() cannot fail: one that runs alone fits in the pool
     }
     requests_.retract(retraction_victim());
     retracted = true;

@@ -36,7 +36,10 @@ TEST(Receive, WhatCanNeverRunIsRejectedWithBothNumbers) {
       "This model's maximum context length is 49 tokens. However, the prompt has 64 tokens. The KV cache holds 48 "
       "tokens.");
   h.receive(Harness::request(3, prompt(49), 5));
-  EXPECT_EQ(h.outcomes.at(3).finish->code, StatusCode::kTooLarge);
+  EXPECT_EQ(
+      rejection(h, 3, StatusCode::kTooLarge),
+      "This model's maximum context length is 49 tokens. However, the prompt has 49 tokens. The KV cache holds 48 "
+      "tokens.");
   h.receive(Harness::request(4, {1, 1000, 2}, 5));
   EXPECT_EQ(rejection(h, 4, StatusCode::kInvalidArgument), "prompt token 1 is 1000; wanted 0..999");
   h.receive(Harness::request(5, {-1}, 5));
