@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "base/json.h"
-#include "base/json_events.h"
 #include "base/log.h"
 
 namespace millrace::api {
@@ -19,6 +18,18 @@ constexpr const char* kSchema =
     "listed INTEGER NOT NULL);"
     "CREATE INDEX response_before ON response(before)";
 
+// What the routes take for granted of a list of items.
+Status check_items(const Json* items, const char* name) {
+  if (items == nullptr || !items->is_array()) return invalid_argument("{} is no array of items", name);
+  for (std::size_t i = 0; i < items->size(); ++i) {
+    const Json* id = (*items)[i].is_object() ? json_find((*items)[i], "id") : nullptr;
+    if (id == nullptr || !id->is_string()) {
+      return invalid_argument("{}[{}] is not an object with an id that is a string", name, i);
+    }
+  }
+  return ok_status();
+}
+
 // The file is another program's to write too, so its rows are held to what write_put() writes.
 Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
   const int64_t number = rows.number(0), before = rows.number(5), background = rows.number(6);
@@ -31,10 +42,13 @@ Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
   if (background < 0 || background > static_cast<int64_t>(Background::kEnded)) {
     return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
   }
-  for (const auto& [what, text] : {std::pair("body", &row.body), std::pair("input", &row.input)}) {
-    RETURN_IF_ERROR(check_json(*text, kStoredDepth).with_prefix(fmt::format("the {} of response {}", what, number)));
-  }
-  return ok_status();
+  const auto body = parse_json(row.body, kStoredDepth), input = parse_json(row.input, kStoredDepth);
+  const std::string of_response = fmt::format("of response {}", number);
+  RETURN_IF_ERROR(body.status().with_prefix("the body " + of_response));
+  RETURN_IF_ERROR(input.status().with_prefix("the input " + of_response));
+  const Json* output = body->is_object() ? json_find(*body, "output") : nullptr;
+  RETURN_IF_ERROR(check_items(output, "output").with_prefix("the body " + of_response));
+  return check_items(&*input, "input").with_prefix("response " + std::to_string(number));
 }
 
 }  // namespace
