@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/content_blocks.h"
 #include "base/json.h"
 #include "base/log.h"
 
@@ -19,13 +20,12 @@ constexpr const char* kSchema =
     "CREATE INDEX response_before ON response(before)";
 
 // What the routes take for granted of a list of items.
-Status check_items(const Json* items, const char* name) {
-  if (items == nullptr || !items->is_array()) return invalid_argument("{} is no array of items", name);
-  for (std::size_t i = 0; i < items->size(); ++i) {
-    const Json* id = (*items)[i].is_object() ? json_find((*items)[i], "id") : nullptr;
-    if (id == nullptr || !id->is_string()) {
-      return invalid_argument("{}[{}] is not an object with an id that is a string", name, i);
-    }
+Status check_items(const Json& items, const std::string& name) {
+  if (!items.is_array()) return wrong_type(name, items, "an array of items");
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string item = fmt::format("{}[{}]", name, i);
+    if (!items[i].is_object()) return wrong_type(item, items[i], "an object");
+    RETURN_IF_ERROR(read_block_string(items[i], "id", item).status());
   }
   return ok_status();
 }
@@ -43,12 +43,12 @@ Status check_row(const SqliteStatement& rows, const ResponseFile::Row& row) {
     return invalid_argument("response {} has the background state {}; wanted one from 0 to 2", number, background);
   }
   const auto body = parse_json(row.body, kStoredDepth), input = parse_json(row.input, kStoredDepth);
-  const std::string of_response = fmt::format("of response {}", number);
-  RETURN_IF_ERROR(body.status().with_prefix("the body " + of_response));
-  RETURN_IF_ERROR(input.status().with_prefix("the input " + of_response));
+  RETURN_IF_ERROR(body.status().with_prefix(fmt::format("the body of response {}", number)));
+  RETURN_IF_ERROR(input.status().with_prefix(fmt::format("the input of response {}", number)));
   const Json* output = body->is_object() ? json_find(*body, "output") : nullptr;
-  RETURN_IF_ERROR(check_items(output, "output").with_prefix("the body " + of_response));
-  return check_items(&*input, "input").with_prefix("response " + std::to_string(number));
+  Status shape = check_items(output ? *output : Json(), "body.output");
+  if (shape.ok()) shape = check_items(*input, "input");
+  return shape.with_prefix(fmt::format("response {}", number));
 }
 
 }  // namespace

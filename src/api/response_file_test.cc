@@ -191,12 +191,11 @@ TEST_F(ResponseFileTest, RowsThatNoServerWrites) {
       {"items = '['", "the items of response 1: malformed JSON at byte 2"},
       {"body = printf('%.*c', 300, '[') || printf('%.*c', 300, ']')",
        "the body of response 1: JSON nested deeper than 128 levels"},
-      {"body = '[]'", "the body of response 1: output is no array of items"},
-      {"body = '{\"output\":{}}'", "the body of response 1: output is no array of items"},
-      {"body = '{\"output\":[{\"id\":\"a\"},{\"id\":7}]}'",
-       "the body of response 1: output[1] is not an object with an id that is a string"},
-      {"input = '{}'", "response 1: input is no array of items"},
-      {"input = '[7]'", "response 1: input[0] is not an object with an id that is a string"},
+      {"body = '[]'", "response 1: body.output is of type null; wanted an array of items"},
+      {"body = '{\"output\":{}}'", "response 1: body.output is of type object; wanted an array of items"},
+      {"body = '{\"output\":[{\"id\":\"a\"},{\"id\":7}]}'", "response 1: body.output[1].id is no string; wanted one"},
+      {"input = '{}'", "response 1: input is of type object; wanted an array of items"},
+      {"input = '[7]'", "response 1: input[0] is of type integer; wanted an object"},
   };
   for (const auto& [change, wanted] : changes) {
     std::filesystem::remove(path_);

@@ -60,21 +60,6 @@ class Sax {
   Status status_;
 };
 
-class Discard : public JsonHandler {
- public:
-  Status null() override { return ok_status(); }
-  Status boolean(bool) override { return ok_status(); }
-  Status negative(int64_t) override { return ok_status(); }
-  Status natural(uint64_t) override { return ok_status(); }
-  Status real(double, const std::string&) override { return ok_status(); }
-  Status string(std::string&&) override { return ok_status(); }
-  Status start_object() override { return ok_status(); }
-  Status key(std::string&&) override { return ok_status(); }
-  Status end_object() override { return ok_status(); }
-  Status start_array() override { return ok_status(); }
-  Status end_array() override { return ok_status(); }
-};
-
 }  // namespace
 
 Status read_json(std::string_view text, JsonHandler& handler, int max_depth) {
@@ -90,11 +75,6 @@ Status read_json(std::string_view text, JsonHandler& handler, int max_depth) {
   } catch (const std::exception& e) {
     return internal_error("JSON: {}", e.what());
   }
-}
-
-Status check_json(std::string_view text, int max_depth) {
-  Discard nothing;
-  return read_json(text, nothing, max_depth);
 }
 
 }  // namespace millrace

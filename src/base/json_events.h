@@ -59,7 +59,4 @@ class TreeHandler : public JsonHandler {
 // kResourceExhausted where `handler` finds no memory, and kInternal for any other exception of the standard library.
 Status read_json(std::string_view text, JsonHandler& handler, int max_depth);
 
-// Whether read_json() takes the text, without anything built of it.
-Status check_json(std::string_view text, int max_depth);
-
 }  // namespace millrace
