@@ -1,5 +1,5 @@
-// The parsers of reasoning and tool calls over any output: what they find does not depend on the cuts, is UTF-8 where
-// the output is, and is the output itself where it holds no call and no reasoning.
+// The parsers of reasoning and tool calls over any output: what they find does not depend on the cuts, and is the
+// output itself where it holds no call and no reasoning.
 //
 // Input: one byte for the dialects and options, then the output. 0x01 to 0x08 and 0x0E to 0x12 stand for the markers'
 // tokens.
@@ -103,10 +103,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     plain &= event.kind == OutputEvent::Kind::kText;
     if (event.kind == OutputEvent::Kind::kText) seen += event.text;
   }
+  // A guarded output ends inside of a call where it is cut off: what was held of the call is dropped.
+  const bool whole = how.guarded ? spelled.starts_with(seen) : seen == spelled;
   const bool tags = spelled.find("think>") != std::string::npos;
-  if (plain && how.reasoning == ReasoningDialect::kNone && seen != spelled) std::abort();
-  if (plain && !tags && how.reasoning == ReasoningDialect::kThink && !how.reasoning_open && seen != spelled)
-    std::abort();
+  if (plain && how.reasoning == ReasoningDialect::kNone && !whole) std::abort();
+  if (plain && !tags && how.reasoning == ReasoningDialect::kThink && !how.reasoning_open && !whole) std::abort();
   if (seen.size() > spelled.size()) std::abort();
   return 0;
 }
