@@ -94,10 +94,10 @@ void AdminCommands::begin(PipelineCommand command, Done done, int64_t now_ms) {
 Status AdminCommands::may_ask(const PipelineCommand& command, const ReplicaView& view) const {
   // The commands would pile up in the queue of a stage that stands still, for this one is sent again and again.
   if (command.action == wire::AdminAction::kShowState && !(view.is_ready() && view.status.pages_total > 0)) {
-    return error(StatusCode::kUnavailable, "{} has no scheduler that can be asked now", view.name);
+    return error(StatusCode::kUnavailable, "has no scheduler that can be asked now");
   }
   if (command.action == wire::AdminAction::kShowLog && !view.is_ready()) {
-    return error(StatusCode::kUnavailable, "{} cannot be asked for its log now", view.name);
+    return error(StatusCode::kUnavailable, "cannot be asked for its log now");
   }
   const bool only_ready = is_about_weights(command) && command.action != wire::AdminAction::kDropWeights;
   const bool may = view.up && (!only_ready || view.is_ready() || !any_ready(command));
@@ -167,7 +167,7 @@ void AdminCommands::on_lost(std::size_t slot, const std::string& reason) {
   }
   settle_if([&](const Asked& asked) {
     if (asked.slot != slot) return ok_status();
-    return error(StatusCode::kUnavailable, "{} stopped: {}", view.name, reason);
+    return error(StatusCode::kUnavailable, "stopped: {}", reason);
   });
 }
 
@@ -201,12 +201,11 @@ Status AdminCommands::status_at(const Asked& asked, const std::set<uint64_t>& on
   const ReplicaView& view = members_.replicas()[asked.slot];
   if (only_standing.contains(asked.command)) return Status(StatusCode::kUnavailable, members_.why_not_serving(view));
   if (is_frozen(command, view, now_ms)) {
-    return error(StatusCode::kUnavailable, "{} has sent no heartbeat for {} s", view.name,
-                 (now_ms - view.last_seen_ms) / 1000);
+    return error(StatusCode::kUnavailable, "has sent no heartbeat for {} s", (now_ms - view.last_seen_ms) / 1000);
   }
   if (now_ms < command.deadline_ms) return ok_status();
   if (command.ending) return error(StatusCode::kCancelled, "was not waited for: {}", command.failure.message());
-  return error(StatusCode::kDeadline, "{} did not answer within {} ms", view.name, command.wanted.timeout_ms);
+  return error(StatusCode::kDeadline, "did not answer within {} ms", command.wanted.timeout_ms);
 }
 
 // The command is not to wait for this replica, which does not run.

@@ -176,7 +176,7 @@ TEST_F(AdminCommandsTest, TheFirstFailureMayEndACommand) {
   ASSERT_EQ(died.calls, 1);
   EXPECT_EQ(died.of("think-1").code, StatusCode::kUnavailable);
   EXPECT_EQ(died.of("think-0").code, StatusCode::kCancelled);
-  EXPECT_NE(died.of("think-0").message.find("think-1 stopped: killed by signal 9"), std::string::npos);
+  EXPECT_NE(died.of("think-0").message.find("think-1: stopped: killed by signal 9"), std::string::npos);
   core->admin(join, down.done(), now);
   pass(kOtherRepliesMs + 250);
   EXPECT_EQ(down.calls, 1);
@@ -205,7 +205,7 @@ TEST_F(AdminCommandsTest, ATrainersUpdateDoesNotWaitForAFrozenReplica) {
     pass(250, frozen);
     ASSERT_EQ(answer.calls, 1);
     EXPECT_EQ(answer.of(frozen).code, StatusCode::kUnavailable);
-    EXPECT_EQ(answer.of(frozen).message, frozen + " has sent no heartbeat for 60 s");
+    EXPECT_EQ(answer.of(frozen).message, "has sent no heartbeat for 60 s");
     // It drops what it has when it goes on; nothing waits for that.
     Answer dropped;
     core->admin({.action = wire::AdminAction::kDropWeights, .stages = {stage}, .timeout_ms = 30'000}, dropped.done(),

@@ -1,6 +1,10 @@
 #include "pipeline/admin_replies.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <string_view>
+#include <utility>
 
 #include "pipeline/admin_commands.h"
 #include "pipeline/weight_updates.h"
@@ -9,6 +13,38 @@ namespace millrace {
 namespace {
 
 constexpr std::size_t kMaxCauseBytes = 2048;  // then no further replica is named
+
+// Why replicas failed: often all for one reason, reported once, behind their names.
+class Causes {
+ public:
+  void add(const wire::AdminReply& reply) {
+    if (bytes_ >= kMaxCauseBytes) return;
+    const auto known = std::find_if(causes_.begin(), causes_.end(),
+                                    [&](const Cause& cause) { return cause.message == reply.message; });
+    bytes_ += reply.stage.size() + (known == causes_.end() ? reply.message.size() : 0);
+    if (known == causes_.end()) {
+      causes_.push_back({reply.stage, reply.message});
+    } else {
+      known->stages += ", " + reply.stage;
+    }
+  }
+  // Empty: there is none.
+  std::string text() const {
+    std::string out;
+    for (const Cause& cause : causes_) {
+      out += fmt::format("{}{}: {}", out.empty() ? "" : "; ", cause.stages, cause.message);
+    }
+    return out;
+  }
+
+ private:
+  struct Cause {
+    std::string stages;
+    std::string_view message;  // of a reply
+  };
+  std::vector<Cause> causes_;
+  std::size_t bytes_ = 0;
+};
 
 }  // namespace
 
@@ -23,7 +59,7 @@ bool any_ok(const std::vector<wire::AdminReply>& replies) {
 Status first_failure(const std::vector<wire::AdminReply>& replies, std::size_t needed) {
   const bool others = any_ok(replies);
   const wire::AdminReply* found = nullptr;
-  std::string causes;
+  Causes causes;
   for (std::size_t i = 0; i < replies.size(); ++i) {
     const wire::AdminReply& reply = replies[i];
     // The replies are in the file's sequence, so the first `needed` are those that a trainer's group counts on.
@@ -32,13 +68,9 @@ Status first_failure(const std::vector<wire::AdminReply>& replies, std::size_t n
     // Cancelled is what the others report when one has failed: the one that failed is named.
     const bool is_cause = reply.code != StatusCode::kCancelled;
     if (found == nullptr || (is_cause && found->code == StatusCode::kCancelled)) found = &reply;
-    // Replicas often fail for one reason.
-    const bool is_new = causes.find(reply.message) == std::string::npos;
-    if (is_cause && is_new && causes.size() < kMaxCauseBytes) {
-      causes += fmt::format("{}{}: {}", causes.empty() ? "" : "; ", reply.stage, reply.message);
-    }
+    if (is_cause) causes.add(reply);
   }
-  if (found != nullptr && !causes.empty()) return Status(found->code, std::move(causes));
+  if (std::string text = causes.text(); !text.empty()) return Status(found->code, std::move(text));
   if (found != nullptr) return Status(found->code, fmt::format("{}: {}", found->stage, found->message));
   if (replies.empty()) return error(StatusCode::kUnavailable, "no stage replied");
   return ok_status();

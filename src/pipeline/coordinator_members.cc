@@ -15,6 +15,16 @@ void forget_gauges(wire::StageStatus& status) {
   });
 }
 
+// A stage that is up and does not serve reports that it is ready, or nothing at all: the reason is known here alone.
+void show_why(const ReplicaView& replica, const std::string& why, wire::StageStatus& status) {
+  if (!replica.silent && status.state != wire::StageState::kReady) return;
+  const bool will_serve = !replica.reachable || replica.is_stale();
+  status.state = replica.silent ? wire::StageState::kStalled
+                 : will_serve   ? wire::StageState::kLoading
+                                : wire::StageState::kFailed;
+  status.message = why;
+}
+
 }  // namespace
 
 // For Delivery, a member of this object, so `this` outlives it. A slot is looked up at each call: its holder may be
@@ -113,9 +123,11 @@ Health Coordinator::health() const {
     const std::string why = members_.why_not_serving(replica);
     if (why.empty()) continue;
     // Ready, but not with all: the reason names the missing replicas all the same.
-    if (health.ready) health.reason += (health.reason.empty() ? "" : "; ") + why;
-    if (replica.silent) status.state = wire::StageState::kStalled, status.message = why;
-    if (replica.up) continue;
+    if (health.ready) health.reason += fmt::format("{}{}: {}", health.reason.empty() ? "" : "; ", replica.name, why);
+    if (replica.up) {
+      show_why(replica, why, status);
+      continue;
+    }
     status.state = replica.newest == 0 ? wire::StageState::kLoading : wire::StageState::kFailed;
     status.message = replica.lost_why;
     forget_gauges(status);

@@ -54,6 +54,28 @@ TEST_F(CoordinatorStages, OfALostStageTheCountersStayAndTheGaugesGo) {
   EXPECT_EQ(lost.metrics[0].name, "kv_transfers_total{end=decode,reason=ok}");
 }
 
+// It reports that it is ready; only the coordinator knows that its weights are not those that serve.
+TEST_F(CoordinatorStages, AStageWithOtherWeightsIsNotShownAsReady) {
+  make();
+  all_join();
+  const auto shown = [this](uint64_t version, uint64_t checksum) {
+    core->handle(wire::StageStatus{.stage = "think",
+                                   .incarnation = 1,
+                                   .state = wire::StageState::kReady,
+                                   .weight_version = version,
+                                   .weights_checksum = checksum},
+                 now);
+    return core->health().stages[1];
+  };
+  core->require_weights({"think"}, {.version = 2, .checksum = 7});
+  EXPECT_EQ(shown(2, 7).state, wire::StageState::kReady);
+  EXPECT_EQ(shown(2, 7).message, "");
+  EXPECT_EQ(shown(1, 7).state, wire::StageState::kLoading);  // it will be updated
+  EXPECT_NE(shown(1, 7).message.find("stale, has weight version 1; wanted 2"), std::string::npos);
+  EXPECT_EQ(shown(2, 8).state, wire::StageState::kFailed);  // nothing but other files would help
+  EXPECT_NE(shown(2, 8).message.find("have the checksum"), std::string::npos);
+}
+
 // As when the process has no file descriptor left: the stage registers until it is welcome, and each time is tried
 // anew.
 TEST_F(CoordinatorStages, AStageThatCannotBeReachedIsTriedAgain) {

@@ -348,44 +348,41 @@ std::vector<StaleReplica> Membership::stale() const {
 std::string Membership::why_not_serving(const ReplicaView& member) const {
   if (!member.up && !member.local) {
     const char* then = member.lost_why.empty() ? "" : "; ";
-    return fmt::format("{}: {}{}awaited from host '{}'", member.name, member.lost_why, then, member.host);
+    return fmt::format("{}{}awaited from host '{}'", member.lost_why, then, member.host);
   }
-  if (!member.up) return fmt::format("{}: {}", member.name, member.lost_why.empty() ? "starting" : member.lost_why);
+  if (!member.up) return member.lost_why.empty() ? "starting" : member.lost_why;
   if (member.serves()) return "";
-  if (!member.reachable) {
-    return fmt::format("{}: no socket to it could be opened; trying again (see the log)", member.name);
-  }
-  if (member.silent) return fmt::format("{}: stalled, silent for {} ms", member.name, ticked_ms_ - member.last_seen_ms);
+  if (!member.reachable) return "no socket to it could be opened; trying again (see the log)";
+  if (member.silent) return fmt::format("stalled, silent for {} ms", ticked_ms_ - member.last_seen_ms);
   if (member.status.state == wire::StageState::kLoading) {
-    return fmt::format("{}: {} {:.0f}%", member.name, member.status.message.empty() ? "loading" : member.status.message,
+    return fmt::format("{} {:.0f}%", member.status.message.empty() ? "loading" : member.status.message,
                        member.status.progress * 100);
   }
   if (member.is_stale()) {
-    return fmt::format("{}: stale, has weight version {}; wanted {}: {}", member.name, member.status.weight_version,
+    return fmt::format("stale, has weight version {}; wanted {}: {}", member.status.weight_version,
                        member.weights.version,
                        member.weights_note.empty() ? "it will be updated" : member.weights_note);
   }
   if (member.is_ready() && !member.has_right_weights()) {
     return fmt::format(
-        "{}: its weights of version {} have the checksum {:016x}; wanted {:016x}, those that the stage first served: "
+        "its weights of version {} have the checksum {:016x}; wanted {:016x}, those that the stage first served: "
         "put the model's files back and restart it, or update the weights",
-        member.name, member.status.weight_version, member.status.weights_checksum, member.weights.checksum);
+        member.status.weight_version, member.status.weights_checksum, member.weights.checksum);
   }
   if (member.is_ready() && !member.has_right_frozen()) {
     return fmt::format(
-        "{}: its weights that no update changes have the checksum {:016x}; wanted {:016x}, those that the stage first "
+        "its weights that no update changes have the checksum {:016x}; wanted {:016x}, those that the stage first "
         "had: put the model's files back and restart it",
-        member.name, member.status.frozen_checksum, member.frozen_checksum);
+        member.status.frozen_checksum, member.frozen_checksum);
   }
   if (member.is_ready() && !member.has_right_text()) {
     return fmt::format(
-        "{}: its model's configuration and tokenizer have the checksum {:016x}; wanted {:016x}, those that the stage "
+        "its model's configuration and tokenizer have the checksum {:016x}; wanted {:016x}, those that the stage "
         "first had: put the files back and restart it",
-        member.name, member.status.text_checksum, member.text_checksum);
+        member.status.text_checksum, member.text_checksum);
   }
   const char* more = member.status.message.empty() ? "" : ", ";
-  return fmt::format("{}: {}{}{}", member.name, wire::stage_state_name(member.status.state), more,
-                     member.status.message);
+  return fmt::format("{}{}{}", wire::stage_state_name(member.status.state), more, member.status.message);
 }
 
 std::string Membership::why_stage_missing(std::size_t stage_index) const {
@@ -396,7 +393,7 @@ std::string Membership::why_stage_missing(std::size_t stage_index) const {
     if (first == nullptr) first = &member;
   }
   CHECK(first != nullptr);
-  return why_not_serving(*first);
+  return fmt::format("{}: {}", first->name, why_not_serving(*first));
 }
 
 }  // namespace millrace

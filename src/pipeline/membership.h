@@ -174,9 +174,9 @@ class Membership {
   // Those that could serve and have another version of the weights than they must.
   KnownWeights known_weights() const;
   std::vector<StaleReplica> stale() const;
-  // Why a replica does not serve; empty: it does.
+  // Why a replica does not serve, without its name; empty: it does.
   std::string why_not_serving(const ReplicaView& member) const;
-  // Why no replica of a stage serves, in the words for the first one; empty: one does.
+  // Why no replica of a stage serves, in the words for the first one, with its name; empty: one does.
   std::string why_stage_missing(std::size_t stage_index) const;
   wire::Origin self() const { return {.session = options_.session}; }
   uint64_t epoch() const { return epoch_; }

@@ -41,7 +41,8 @@ Status Placement::check_hint(const PlacementHint& hint, StageSet terminals) cons
     const bool asked = view.replica == static_cast<uint32_t>(*hint.replica);
     // Of stages with several replicas alone: the number means nothing to the others.
     if (!asked || view.serves() || !routers_[view.stage_index] || (stages & stage_bit(view.stage_index)) == 0) continue;
-    return error(StatusCode::kUnavailable, "the requested replica does not serve: {}", members_.why_not_serving(view));
+    return error(StatusCode::kUnavailable, "the requested replica does not serve: {}: {}", view.name,
+                 members_.why_not_serving(view));
   }
   return ok_status();
 }

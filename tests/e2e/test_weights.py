@@ -393,6 +393,8 @@ def test_a_stale_replica_serves_nobody_and_waits_for_its_folder(two, models, tex
     kill(two, "scheduler-1")
     wait_until(lambda: "trying again" in reason(two), "a try without the folder")
     assert "scheduler-1: stale, has weight version 1; wanted 2" in reason(two)
+    assert {one["stage"]: one["state"] for one in two.get("/ready")[2]["stages"] if "scheduler" in one["stage"]} == {
+        "scheduler-0": "ready", "scheduler-1": "loading"}
     status, body = ask(two, routed_dp_rank=1)
     assert status == 503 and "scheduler-1: stale" in body, body
     assert ask(two, routed_dp_rank=0) == (200, texts[models[1]])
@@ -491,7 +493,7 @@ def test_an_update_may_come_while_a_replica_catches_up(two, models, texts):
 
     def is_back():  # stale, or already not any more
         stage = two.stage("scheduler-1")
-        return stage["state"] == "ready" and stage["incarnation"] != killed
+        return (stage["state"] == "ready" or "stale" in stage["message"]) and stage["incarnation"] != killed
 
     wait_until(is_back, "its return")
     status, _, body = update(two, models[0] / "nowhere")

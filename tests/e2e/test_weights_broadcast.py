@@ -396,8 +396,8 @@ def test_a_replica_that_dies_ends_the_join_of_all(weights, texts):
         kill(server, "scheduler-1")
         waiting.join(WAIT_S)
         status, _, body = answers[0]
-        assert status == 400 and body["success"] is False and "scheduler-1 stopped" in body["message"], body
-        assert "scheduler-1 stopped" in state(server)["last_error"]
+        assert status == 400 and body["success"] is False and "scheduler-1: stopped" in body["message"], body
+        assert "scheduler-1: stopped" in state(server)["last_error"]
         wait_for_all(server)
         Trainer(server, replicas=2).update([weights["b"]])
         for rank in (0, 1):
