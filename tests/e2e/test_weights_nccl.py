@@ -13,9 +13,10 @@ from test_weights_broadcast import GROUP, Trainer, in_buckets, texts, weights  #
 SUCCESS, IN_PROGRESS, UINT8 = 0, 7, 1
 
 
-def double():
+def double(name="MILLRACE_FAKE_NCCL"):
+    """The file of the servers, or by the other name that of this process, which has no sanitizer."""
     beside = pathlib.Path(os.environ.get("MILLRACE_PROGRAM", "none")).resolve().parent / "src" / "nccl" / "libfake_nccl.so"
-    return pathlib.Path(os.environ.get("MILLRACE_FAKE_NCCL", beside))
+    return pathlib.Path(os.environ.get(name, beside))
 
 
 class UniqueId(ctypes.Structure):
@@ -40,7 +41,7 @@ class NcclTrainer(Trainer):
     """Rank 0, whose process group is PyTorch's NCCL; its communicator is made by connect()."""
 
     def _init(self, server, world):
-        self.nccl = ctypes.CDLL(str(double()))
+        self.nccl = ctypes.CDLL(str(double("MILLRACE_FAKE_NCCL_OF_PYTHON")))
         return server.post("/init_weights_update_group", {
             "master_address": "127.0.0.1", "master_port": self.store.port, "rank_offset": 1, "world_size": world,
             "group_name": self.group, "backend": "nccl"})
